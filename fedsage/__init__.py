@@ -1,0 +1,57 @@
+"""Subgraph federated learning: FedSage for owners who each hold a part of one graph.
+
+>>> import fedsage as fs
+>>> graph = fs.load("synthetic")
+>>> owners = fs.partition(graph, num_owners=3, how="louvain", seed=0)
+>>> result = fs.run(owners, method="fedsage", seed=0, evaluate_on=graph)
+
+Names are imported when they are first used, so that ``import fedsage`` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedsage.errors import FedSageError as FedSageError
+    from fedsage.evaluation.results import HistoryLine as HistoryLine
+    from fedsage.graph.graph import Graph as Graph
+    from fedsage.graph.io import load_graph as load_graph
+    from fedsage.graph.io import save_graph as save_graph
+    from fedsage.graph.load import load as load
+    from fedsage.graph.partition import Partition as Partition
+    from fedsage.graph.partition import partition as partition
+    from fedsage.models.classifier import NodeClassifier as NodeClassifier
+    from fedsage.models.classifier import load_models as load_models
+    from fedsage.run import RunResult as RunResult
+    from fedsage.run import run as run
+
+HOME = {
+    "FedSageError": "fedsage.errors",
+    "Graph": "fedsage.graph.graph",
+    "HistoryLine": "fedsage.evaluation.results",
+    "NodeClassifier": "fedsage.models.classifier",
+    "Partition": "fedsage.graph.partition",
+    "RunResult": "fedsage.run",
+    "load": "fedsage.graph.load",
+    "load_graph": "fedsage.graph.io",
+    "load_models": "fedsage.models.classifier",
+    "partition": "fedsage.graph.partition",
+    "run": "fedsage.run",
+    "save_graph": "fedsage.graph.io",
+}
+
+__all__ = sorted(HOME)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from where it lives."""
+    if name not in HOME:
+        raise AttributeError(f"module 'fedsage' has no attribute '{name}'")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return list(__all__)

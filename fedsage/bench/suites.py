@@ -1,0 +1,178 @@
+"""The suites of ``fedsage bench``: what is measured, and against what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedsage.bench.plain import plain_step
+from fedsage.graph.datasets import DATASETS, find
+from fedsage.graph.graph import Graph
+from fedsage.graph.load import load
+from fedsage.graph.partition import partition
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.optimizer import make_optimizer
+from fedsage.models.train import Training, train_epoch
+from fedsage.rng import generator
+
+WIDTHS, FANOUT, BATCH, ETA = (64, 32), 5, 64, 3e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured thing, and the baseline it is measured against."""
+
+    name: str
+    value: float
+    unit: str
+    baseline: float | None = None  # in the same unit, timed in the same run
+    ratio: float | None = None  # baseline ÷ value: above 1 is better than the baseline
+    spread: tuple[float, float] | None = None  # lowest and highest ratio seen
+    wanted: str = ""
+
+
+def graphs() -> Iterator[tuple[str, Graph]]:
+    """The datasets that are on this machine, or the synthetic graph."""
+    here = [name for name in DATASETS if find(name)]
+    for name in here or ["synthetic"]:
+        yield name, load(name)
+
+
+def step_suite(repeats: int = 7) -> Iterator[Figure]:
+    """One training step: ours against plain PyTorch with dense gathers."""
+    wanted = {"cora": 2, "msacademic": 4}
+    for name, graph in graphs():
+        pairs = [(ours, plain) for ours, plain in step_seconds(graph, repeats)]
+        ratios = [plain / ours for ours, plain in pairs]
+        yield Figure(
+            name=f"step, {name}",
+            value=1e3 * float(np.median([ours for ours, _ in pairs])),
+            unit="ms",
+            baseline=1e3 * float(np.median([plain for _, plain in pairs])),
+            ratio=float(np.median(ratios)),
+            spread=(min(ratios), max(ratios)),
+            wanted=f"≥ {wanted[name]}×" if name in wanted else "",
+        )
+
+
+def step_seconds(graph: Graph, repeats: int, steps: int = 10) -> list[tuple[float, float]]:
+    """Seconds a step, ours and plain, measured in turn."""
+    draws = generator(0, "bench")
+    shape = SageShape(graph.num_features, graph.num_classes, WIDTHS)
+    model = GraphSage(shape, draws)
+    optimizer = make_optimizer(model, "adam", ETA, 0.0)
+    training = Training(eta=ETA, batch_size=BATCH, fanouts=(FANOUT, FANOUT))
+    plain = plain_step(graph, WIDTHS, FANOUT, ETA)
+    linked = np.flatnonzero((graph.degrees > 0) & (graph.y >= 0))
+    pairs = []
+    for _ in range(repeats + 1):
+        nodes = draws.choice(linked, BATCH * steps)
+        ours = seconds(train_epoch, model, optimizer, graph, nodes, training, draws)
+        theirs = seconds(steps_on, plain, torch.from_numpy(nodes).view(steps, BATCH))
+        pairs.append((ours / steps, theirs / steps))
+    return pairs[1:]  # the first warms up
+
+
+def steps_on(step: Callable[[torch.Tensor], None], batches: torch.Tensor) -> None:
+    """One step a row."""
+    for batch in batches:
+        step(batch)
+
+
+def seconds(work: Callable[..., object], *arguments: object) -> float:
+    """How long ``work`` takes."""
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+def partition_suite() -> Iterator[Figure]:
+    """Louvain and METIS owners: seconds, and the largest owner against the mean."""
+    for name, graph in graphs():
+        for how in ("louvain", "metis"):
+            for owners in (3, 5, 10):
+                start = time.perf_counter()
+                part = partition(graph, owners, how, 0)
+                taken = time.perf_counter() - start
+                sizes = [one.num_nodes for one in part.subgraphs]
+                balance = max(sizes) * len(sizes) / sum(sizes)
+                where = f"{name}, {how}, M = {owners}"
+                yield Figure(f"largest ÷ mean owner, {where}", balance, "", wanted="≤ 1.15")
+                yield Figure(f"partition, {where}", taken, "s", wanted="< 3 s")
+
+
+def run_suite() -> Iterator[Figure]:
+    """Whole FedSage runs, each in a process of its own: CPU seconds and peak memory."""
+    for name in [name for name in DATASETS if find(name)] or ["synthetic"]:
+        code = (
+            "from fedsage.config import load_config; from fedsage.run import run_config; "
+            f"config = load_config({{'data': {{'dataset': '{name}'}}}}); "
+            "record = run_config(config, lambda line: None).record; "
+            "print([record.cpu_seconds, record.peak_rss_mb])"
+        )
+        cpu, rss = json.loads(in_process(code))
+        limit = "< 1200 MB" if name == "msacademic" else ""
+        yield Figure(f"fedsage, {name}, M = 3, CPU", cpu, "s")
+        yield Figure(f"fedsage, {name}, M = 3, peak memory", rss, "MB", wanted=limit)
+
+
+def startup_suite(repeats: int = 5) -> Iterator[Figure]:
+    """How long it takes until something happens."""
+    ways = {
+        "import fedsage": ["-c", "import fedsage"],
+        "fedsage --help": ["-m", "fedsage.cli.main", "--help"],
+    }
+    for name, arguments in ways.items():
+        times, bare = [], []
+        for _ in range(repeats):
+            times.append(seconds(start_python, *arguments))
+            bare.append(seconds(start_python, "-c", ""))
+        yield Figure(
+            name=name,
+            value=float(np.median(times)),
+            unit="s",
+            baseline=float(np.median(bare)),
+            ratio=float(np.median(bare) / np.median(times)),
+            wanted="< 1 s",
+        )
+
+
+def start_python(*arguments: str) -> None:
+    """Run a fresh Python to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+
+
+def synthetic_suite() -> Iterator[Figure]:
+    """A million nodes and ten million links, in a process of its own."""
+    code = (
+        "import time; start = time.perf_counter(); "
+        "from fedsage.graph.synthetic import synthetic; "
+        "from fedsage.evaluation.results import peak_rss_mb; "
+        "g = synthetic(nodes=1_000_000, degree=20); "
+        "print([time.perf_counter() - start, peak_rss_mb()])"
+    )
+    taken, rss = json.loads(in_process(code))
+    yield Figure("synthetic, 1M nodes, 10M links", taken, "s", wanted="< 60 s")
+    yield Figure("synthetic, 1M nodes, 10M links, peak memory", rss, "MB", wanted="< 4000 MB")
+
+
+def in_process(code: str) -> str:
+    """What a fresh Python prints for ``code``."""
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode()
+
+
+SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
+    "startup": startup_suite,
+    "partition": partition_suite,
+    "step": step_suite,
+    "synthetic": synthetic_suite,
+    "run": run_suite,
+}

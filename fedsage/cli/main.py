@@ -1,0 +1,84 @@
+"""``fedsage VERB``: the verbs, and how errors leave the program.
+
+Exit code 0; 2 for a user's error, with one line on stderr and no traceback; 130 when
+interrupted. Results go to stdout, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from fedsage.cli import bench, data, predict, run, settings
+from fedsage.errors import FedSageError, nearest
+
+# Wherever typer keeps it: click was a package of its own once, and then it was not.
+ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="fedsage",
+    help="Subgraph federated learning for owners who each hold a part of one graph.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+VERBS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "compare": run.compare,
+    "predict": predict.predict,
+    "split": data.split,
+    "settings": settings.settings,
+    "bench": bench.bench,
+}
+for verb, function in VERBS.items():
+    app.command(verb)(function)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(exit_code())
+
+
+def exit_code() -> int:
+    """Run the command line; every way out is a number."""
+    try:
+        code = app(standalone_mode=False, prog_name="fedsage")
+        return int(code or 0)
+    except FedSageError as error:
+        return refused(str(error))
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+            return 2
+        return refused(usage_line(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def refused(message: str) -> int:
+    """One line on stderr."""
+    print("Error: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def usage_line(error: BaseException) -> str:
+    """What was wrong with the words of a call, and where to look."""
+    message = error.format_message()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "fedsage"
+    if message.startswith("No such command"):
+        name = message.split("'")[1]
+        known = context.command.commands if context else VERBS
+        message = f"No such verb '{name}'.{nearest(name, known)}"
+    return f"{message.rstrip('.')}. See '{path} --help'."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""``fedsage predict``: classes of a graph's nodes by a trained model."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsage.cli.progress import ensure_here
+from fedsage.errors import ConfigError
+
+
+def predict(
+    model: Annotated[Path, typer.Option(help="the folder of a run")],
+    data: Annotated[str, typer.Option(help="the graph: a name or a path")],
+    out: Annotated[Path, typer.Option(help="the CSV file to write")],
+    owner: Annotated[int | None, typer.Option(help="whose model, of local ones")] = None,
+) -> None:
+    """Write the predicted class of every node, with its probability."""
+    from fedsage.evaluation.results import RESULT, read_result
+    from fedsage.graph.io import write_atomically
+    from fedsage.graph.load import load
+    from fedsage.models.classifier import load_models
+
+    models = load_models(model)
+    if len(models) > 1 and (owner is None or not 0 <= owner < len(models)):
+        raise ConfigError(
+            f"{model} holds {len(models)} local models, one an owner. Choose one with "
+            f"--owner 0 to --owner {len(models) - 1}."
+        )
+    chosen = models[owner or 0] if len(models) > 1 else models[0]
+    known = read_result(model)["config"]["synthetic"] if (model / RESULT).exists() else {}
+    ensure_here(data)
+    graph = load(data, **known)
+    probabilities = chosen.predict_proba(graph)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["node", "predicted", "probability"])
+    best = probabilities.argmax(axis=1)
+    for node, (c, row) in enumerate(zip(best, probabilities, strict=True)):
+        table.writerow([node, chosen.class_names[c], f"{row[c]:.4f}"])
+    try:
+        write_atomically(out, lambda file: file.write(text.getvalue().encode()))
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
+    print(f"{len(best):,} predictions written to {out}")

@@ -1,0 +1,116 @@
+"""Progress on stderr: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+if TYPE_CHECKING:
+    from fedsage.evaluation.results import HistoryLine
+
+OnLine: TypeAlias = Callable[["HistoryLine"], None]
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def size(num_bytes: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
+def carried(line: HistoryLine) -> str:
+    """Bytes both ways so far; nothing where nothing crosses a boundary."""
+    total = line.bytes["up"] + line.bytes["down"]
+    return size(total) if total else ""
+
+
+@contextlib.contextmanager
+def rounds(label: str, total: int) -> Iterator[OnLine]:
+    """Show ``total`` rounds as they end: loss, validation accuracy, bytes, time left."""
+    with bar(label, total) if sys.stderr.isatty() else plain_lines(label, total) as on_line:
+        yield on_line
+
+
+@contextlib.contextmanager
+def bar(label: str, total: int) -> Iterator[OnLine]:
+    """The live bar."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} rounds"),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total, state="")
+
+        def on_line(line: HistoryLine) -> None:
+            progress.update(task, advance=1, state=state(line))
+
+        yield on_line
+
+
+@contextlib.contextmanager
+def plain_lines(label: str, total: int) -> Iterator[OnLine]:
+    """A line now and then, and one for the last round."""
+    begun = shown = time.monotonic()
+    done = 0
+
+    def on_line(line: HistoryLine) -> None:
+        nonlocal shown, done
+        done += 1
+        now = time.monotonic()
+        if done == total or now - shown >= SECONDS_BETWEEN_LINES:
+            shown = now
+            left = (now - begun) / done * (total - done)
+            print(f"{label}: {done}/{total} rounds, {state(line)}, {left:.0f} s left",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+    yield on_line
+
+
+def state(line: HistoryLine) -> str:
+    """One round in a few words."""
+    words = [f"loss {line.loss:.3f}", f"validation {line.validation:.3f}", carried(line)]
+    return ", ".join(word for word in words if word)
+
+
+def ensure_here(dataset: str) -> None:
+    """Fetch a dataset that has a name and is not on this machine, showing how it goes."""
+    from fedsage.graph.datasets import DATASETS, fetch, find
+
+    if dataset in DATASETS and find(dataset) is None:
+        with downloads() as on_bytes:
+            fetch(dataset, on_bytes)
+
+
+@contextlib.contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each file that is fetched."""
+    columns = (TextColumn("fetching {task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks = {}
+
+        def on_bytes(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total or None)
+                if not sys.stderr.isatty():
+                    print(f"fetching {what}", file=sys.stderr, flush=True)
+            progress.update(tasks[what], completed=done, total=total or None)
+
+        yield on_bytes

@@ -1,0 +1,149 @@
+"""``fedsage run`` and ``fedsage compare``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsage.cli import options, show
+from fedsage.cli.progress import ensure_here, rounds
+from fedsage.config import Config
+from fedsage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsage.evaluation.results import RunRecord
+
+Method = Annotated[str | None, typer.Option(help="globsage, locsage, fedsage  [fedsage]")]
+Out = Annotated[Path | None, typer.Option(help="folder for the results  [under runs/]")]
+
+
+def run(
+    method: Method = None,
+    dataset: options.Dataset = None,
+    owners: options.Owners = None,
+    partition: options.PartitionBy = None,
+    seed: options.Seed = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    engine: options.Engine = None,
+    out: Out = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Train one method on one graph, judge it, keep the result."""
+    settings = options.config_from(
+        config=config, assignments=assignments, preset=preset, method=method,
+        dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+    )  # fmt: skip
+    record = run_into(settings, out or fresh(run_name(settings)), force)
+    if json:
+        show.print_json(asdict(record))
+    else:
+        show.print_run(record)
+
+
+def compare(
+    methods: Annotated[str, typer.Option(help="several, e.g. locsage,fedsage,globsage")] = (
+        "locsage,fedsage,globsage"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="how many, from --seed on")] = 3,
+    dataset: options.Dataset = None,
+    owners: options.Owners = None,
+    partition: options.PartitionBy = None,
+    seed: options.Seed = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    engine: options.Engine = None,
+    out: Out = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Train several methods on the same graph, owners and seeds."""
+    settings = options.config_from(
+        config=config, assignments=assignments, preset=preset,
+        dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+    )  # fmt: skip
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    from fedsage.compare import as_json, write_rows
+    from fedsage.compare import compare as compare_methods
+    from fedsage.evaluation.results import claim
+    from fedsage.run import check_method
+
+    if not names:
+        raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
+    for name in names:
+        check_method(name)
+    first = settings.run.seed
+    folder = out or fresh(run_name(settings, "compare"))
+    claim(folder, force)
+
+    def run_one(chosen: Config) -> RunRecord:
+        return run_into(chosen, folder / f"{chosen.run.method}-seed{chosen.run.seed}", force)
+
+    rows = compare_methods(settings, names, range(first, first + seeds), run_one)
+    write_rows(folder, rows)
+    if json:
+        show.print_json(as_json(rows))
+        return
+    data = settings.data
+    many = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    where = f"{data.dataset}, {data.owners} {data.partition} owners"
+    show.print_comparison(f"{where}, {many}, preset {settings.run.preset}", rows)
+    print(f"Written to {folder}")
+
+
+def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
+    """One run with progress on stderr and its files in ``folder``; the result comes last."""
+    from fedsage.evaluation.results import (
+        HistoryLine,
+        Provenance,
+        append_history,
+        claim,
+        write_result,
+    )
+    from fedsage.models.classifier import save_models
+    from fedsage.run import check_method, run_config
+
+    check_method(settings.run.method)
+    claim(folder, force)
+    per_model = settings.data.owners if settings.run.method.startswith("locsage") else 1
+    label = f"{settings.run.method}, seed {settings.run.seed}"
+    ensure_here(settings.data.dataset)
+    with rounds(label, settings.classifier.rounds_c * per_model) as progress:
+
+        def on_line(line: HistoryLine) -> None:
+            append_history(folder, line)
+            progress(line)
+
+        result = run_config(settings, on_line, out=folder)
+    save_models(result.models, folder)
+    command = shlex.join(["fedsage", *sys.argv[1:]])
+    write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
+    return result.record
+
+
+def run_name(settings: Config, verb: str | None = None) -> str:
+    """A folder's name that says what was run."""
+    data = settings.data
+    dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(data.dataset).stem)
+    how = data.partition.replace(":", "")
+    return (
+        f"{verb or settings.run.method}-{dataset}-{data.owners}-{how}-seed{settings.run.seed}"
+    )
+
+
+def fresh(name: str) -> Path:
+    """A folder under ``runs/`` that is not there yet."""
+    folder, count = Path("runs") / name, 1
+    while folder.exists():
+        count += 1
+        folder = Path("runs") / f"{name}-{count}"
+    return folder

@@ -1,0 +1,125 @@
+"""Tables on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsage.cli.progress import size
+
+if TYPE_CHECKING:
+    from fedsage.compare import Row
+    from fedsage.evaluation.results import RunRecord
+    from fedsage.graph.graph import Graph
+    from fedsage.graph.partition import Partition
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One JSON object on stdout."""
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column is text, the others are numbers."""
+    table = Table(show_header=any(columns))
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    narrow = None if sys.stdout.isatty() else 120
+    console = Console(width=narrow, highlight=False)
+    console.print(title, style="bold", markup=False)
+    console.print(table)
+
+
+def share(value: float | None) -> str:
+    """An accuracy."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def print_run(record: RunRecord) -> None:
+    """What a run found."""
+    crossed = record.bytes["classifier"]
+    rows = [
+        ("accuracy, global", share(record.accuracy["global"])),
+        ("accuracy, local", share(record.accuracy["local"])),
+        ("macro-F1", share(record.macro_f1)),
+        ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
+        ("bytes up / down", f"{size(crossed['up'])} / {size(crossed['down'])}"),
+        ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
+        ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
+    ]
+    where = f"{record.dataset}, {record.owners} {record.partition} owners"
+    print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
+    if record.out:
+        print(f"Written to {record.out}")
+
+
+def print_comparison(title: str, rows: Sequence[Row]) -> None:
+    """Methods side by side."""
+    cells = [
+        (
+            row.method,
+            spread(row.global_),
+            spread(row.local),
+            share(row.paper),
+            f"{row.cpu_seconds:.1f}",
+        )
+        for row in rows
+    ]
+    print_table(title, ("method", "global", "local", "paper", "CPU s a run"), cells)
+
+
+def spread(values: Mapping[str, Any]) -> str:
+    """Mean and standard deviation."""
+    if values["mean"] is None:
+        return "–"
+    return f"{values['mean']:.4f} ± {values['std']:.4f}"
+
+
+def print_graph(name: str, graph: Graph) -> None:
+    """A graph at a glance."""
+    from fedsage.graph.partition import label_counts
+
+    degrees = graph.degrees
+    filled = graph.x.nnz if hasattr(graph.x, "nnz") else graph.x.size
+    cells = graph.num_nodes * graph.num_features
+    rows = [
+        ("nodes", f"{graph.num_nodes:,}"),
+        ("links", f"{graph.num_links:,}"),
+        ("neighbors: mean, most", f"{degrees.mean():.2f}, {degrees.max():,}"),
+        ("nodes without a link", f"{int((degrees == 0).sum()):,}"),
+        ("features", f"{graph.num_features:,} ({100 * filled / cells:.2g}% filled)"),
+        ("unlabelled nodes", f"{int((graph.y < 0).sum()):,}"),
+    ]
+    counts = label_counts(graph)
+    rows += [(f"class {c}", f"{n:,}") for c, n in zip(graph.class_names, counts, strict=True)]
+    print_table(name, ("", ""), rows)
+
+
+def print_owners(name: str, graph: Graph, part: Partition) -> None:
+    """|V_i|, |E_i|, label skew of every owner, and ΔE."""
+    from fedsage.graph.partition import label_counts, label_skew_of
+
+    rows = []
+    for i, (one, skew) in enumerate(zip(part.subgraphs, label_skew_of(part), strict=True)):
+        counts = label_counts(one)
+        top = int(counts.argmax())
+        most = f"{one.class_names[top]} {100 * counts[top] / max(counts.sum(), 1):.0f}%"
+        rows.append((str(i), f"{one.num_nodes:,}", f"{one.num_links:,}", f"{skew:.2f}", most))
+    columns = ("owner", "|V_i|", "|E_i|", "label skew", "most frequent class")
+    print_table(f"{name}: {part.num_owners} {part.how} owners, seed {part.seed}", columns, rows)
+    sizes = [one.num_nodes for one in part.subgraphs]
+    missing = part.missing_links
+    print(
+        f"ΔE {missing:,} of {graph.num_links:,} links missing "
+        f"({100 * missing / max(graph.num_links, 1):.1f}%); "
+        f"largest ÷ mean owner {max(sizes) * len(sizes) / sum(sizes):.2f}; "
+        "label skew: total variation from all labels, 0 to 1"
+    )

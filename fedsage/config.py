@@ -1,0 +1,213 @@
+"""Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
+
+The defaults below are the preset ``best``; ``PRESETS["paper"]`` lists where the paper differs.
+Only ``run`` and the command line see this module; all else takes plain values.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from fedsage.errors import ConfigError, nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Preset: TypeAlias = Literal["paper", "best"]
+Settings: TypeAlias = Mapping[str, Any]  # as nested in a TOML file, before it is checked
+
+
+class Section(BaseModel, frozen=True, extra="forbid"):
+    """A group of settings."""
+
+
+class DataConfig(Section):
+    """The graph, who owns which part of it, and what is trained, chosen and tested on."""
+
+    dataset: str = Field("cora", description="name, 'synthetic' or a path")
+    owners: PositiveInt = Field(3, description="M")
+    partition: str = Field("louvain", description="louvain, metis, random, label[:beta]")
+    train: float = Field(0.6, gt=0, lt=1, description="share of training nodes")
+    val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
+
+
+class SyntheticConfig(Section):
+    """The built-in graph, for --dataset synthetic."""
+
+    nodes: int = Field(3000, ge=20, description="|V|")
+    degree: PositiveFloat = Field(4.0, description="mean number of neighbors")
+    classes: int = Field(7, ge=2, description="classes, a few communities each")
+    features: int = Field(1000, ge=2, description="d_x, the number of words")
+    words: PositiveFloat = Field(18.0, description="mean number of words of a node")
+    homophily: float = Field(0.8, ge=0, le=1, description="links inside a community")
+    topicality: float = Field(0.25, ge=0, le=1, description="words from the class's topic")
+    seed: int = Field(0, description="of the graph, whatever the seed of the run")
+
+
+class ModelConfig(Section):
+    """GraphSage, Eq. (1)."""
+
+    widths: tuple[PositiveInt, ...] = Field((64, 32), min_length=1, description="of layers")
+    head: Literal["relu", "l2", "direct"] = Field(
+        "relu", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
+    )
+    norm: Literal["none", "l2", "layer"] = Field("none", description="between layers")
+    dropout: float = Field(0.5, ge=0, lt=1, description="on hidden layers")
+
+
+class ClassifierConfig(Section):
+    """Training of the classifier: procedures B and F."""
+
+    rounds_c: PositiveInt = Field(50, description="e_c")
+    local_epochs: PositiveInt = Field(1, description="epochs at an owner in a round")
+    batch_size: PositiveInt = Field(64, description="|V_i^t| of a step")
+    fanouts: tuple[PositiveInt, ...] = Field((5, 5), description="neighbors drawn, by layer")
+    eta: PositiveFloat = Field(3e-3, description="learning rate")
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    weight_decay: NonNegativeFloat = 0.0
+    moments: Literal["own", "reset", "averaged"] = Field(
+        "averaged", description="what becomes of the optimizer's state between rounds"
+    )
+    weighting: Literal["owners", "nodes"] = Field(
+        "nodes", description="plain mean over owners, or weighted by training nodes"
+    )
+    selection: Literal["validation", "last"] = Field(
+        "validation", description="which round's classifier is kept"
+    )
+
+
+class EvaluationConfig(Section):
+    """How nodes are queried."""
+
+    inference: Literal["full", "sampled"] = Field("full", description="neighborhoods")
+
+
+class RunConfig(Section):
+    """What is run, and on what."""
+
+    method: str = "fedsage"
+    seed: int = Field(0, ge=0)
+    preset: Preset = "best"
+    engine: Literal["inprocess"] = "inprocess"
+    device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
+    threads: PositiveInt = Field(1, description="of torch; results may depend on it")
+    workers: PositiveInt = Field(1, description="owners at a time; results do not depend on it")
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    run: RunConfig = RunConfig()
+    data: DataConfig = DataConfig()
+    synthetic: SyntheticConfig = SyntheticConfig()
+    model: ModelConfig = ModelConfig()
+    classifier: ClassifierConfig = ClassifierConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def fits(self) -> Config:
+        """Settings that must agree with each other."""
+        if len(self.classifier.fanouts) != len(self.model.widths):
+            raise ConfigError(
+                f"{len(self.model.widths)} layers (model.widths) need as many fan-outs, but "
+                f"classifier.fanouts has {len(self.classifier.fanouts)}. Give one for each."
+            )
+        if self.data.train + self.data.val >= 1:
+            raise ConfigError(
+                f"data.train {self.data.train:g} and data.val {self.data.val:g} leave no test "
+                "nodes. Together they must stay below 1."
+            )
+        return self
+
+
+PRESETS: dict[Preset, Settings] = {
+    "best": {},
+    "paper": {
+        "model": {"head": "l2", "dropout": 0.0},
+        "classifier": {"eta": 1e-3, "weighting": "owners", "selection": "last"},
+        "evaluation": {"inference": "sampled"},
+    },
+}
+
+
+def load_config(*layers: Settings, preset: str = "best") -> Config:
+    """The preset with ``layers`` laid over it, later ones on top; checked once."""
+    if preset not in PRESETS:
+        raise ConfigError(f"Unknown preset '{preset}'.{nearest(preset, PRESETS)}")
+    merged = overlaid(PRESETS[preset], *layers, {"run": {"preset": preset}})
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(explained(error.errors()[0])) from None
+
+
+def overlaid(*layers: Settings) -> dict[str, Any]:
+    """Nested settings, later layers over earlier ones."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            nested = isinstance(value, Mapping) and isinstance(below, Mapping)
+            merged[key] = overlaid(below, value) if nested else value  # type: ignore[arg-type]
+    return merged
+
+
+def explained(error: Mapping[str, Any]) -> str:
+    """What is wrong with a setting, what was seen, what to do: one line."""
+    path = [str(part) for part in error["loc"]]
+    key = ".".join(path)
+    if error["type"] == "extra_forbidden":
+        section = Config.model_fields.get(path[0])
+        inside = len(path) > 1 and section is not None and section.annotation is not None
+        fields = section.annotation.model_fields if inside else Config.model_fields  # type: ignore[union-attr]
+        return f"Unknown key '{key}'.{nearest(path[-1], fields)}"
+    seen = error["input"]
+    return f"Setting '{key}' is {seen!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
+
+
+def read_toml(path: Path) -> Settings:
+    """Settings from a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file. Check --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}.") from None
+
+
+def read_assignments(assignments: Iterable[str]) -> Settings:
+    """Settings from ``section.key=value`` as on the command line."""
+    layers = []
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals or not dot or not name:
+            raise ConfigError(
+                f"--set takes section.key=value, but got '{text}'. Example: "
+                "--set classifier.eta=0.001"
+            )
+        layers.append({section: {name: parsed(value.strip())}})
+    return overlaid(*layers)
+
+
+def parsed(value: str) -> object:
+    """A TOML value, or the text itself where it is none."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value

@@ -1,0 +1,1 @@
+"""Transport only; not one formula."""

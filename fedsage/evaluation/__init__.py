@@ -1,0 +1,1 @@
+"""Judges; never imported by training code."""

@@ -1,0 +1,42 @@
+"""What is counted about predictions: accuracy, macro-F1, recall, label distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fedsage.shapes import Array, NodeLabels
+
+
+def confusion(y: NodeLabels, predicted: NodeLabels, num_classes: int) -> Int[Array, "d_y d_y"]:
+    """How many nodes of each class (row) were given each class (column)."""
+    pairs = np.bincount(y * num_classes + predicted, minlength=num_classes**2)
+    return pairs.reshape(num_classes, num_classes)
+
+
+def accuracy(counts: Int[Array, "d_y d_y"]) -> float:
+    """Share of nodes given their own class."""
+    return float(np.trace(counts) / max(counts.sum(), 1))
+
+
+def recall(counts: Int[Array, "d_y d_y"]) -> Float[Array, " d_y"]:
+    """Share of each class that was found; zero for a class that was not asked for."""
+    return np.diag(counts) / np.maximum(counts.sum(axis=1), 1)
+
+
+def macro_f1(counts: Int[Array, "d_y d_y"]) -> float:
+    """F1 of each class that occurs or was predicted, averaged with equal weight."""
+    either = counts.sum(axis=0) + counts.sum(axis=1)
+    occurs = either > 0
+    return float((2 * np.diag(counts)[occurs] / either[occurs]).mean()) if occurs.any() else 0.0
+
+
+def label_distribution(y: NodeLabels, num_classes: int) -> Float[Array, " d_y"]:
+    """Share of each class."""
+    return np.bincount(y, minlength=num_classes) / max(len(y), 1)
+
+
+def mean_and_std(values: list[float]) -> tuple[float, float]:
+    """Over repetitions; the standard deviation of a sample, zero for a single value."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return float(np.mean(values)), std

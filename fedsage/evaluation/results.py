@@ -1,0 +1,192 @@
+"""RunResult: what a run found, as JSON in and out; and the folder it is kept in."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedsage.errors import ConfigError, DataError
+from fedsage.graph.io import write_atomically
+
+FORMAT = 1
+RESULT, HISTORY = "result.json", "history.jsonl"
+OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "checkpoint", "compare.json")
+PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One round, as a line of ``history.jsonl``."""
+
+    phase: str
+    round: int
+    loss: float
+    validation: float
+    bytes: dict[str, int]  # up and down, of this phase so far
+    seconds: float  # since training began
+    owner: int | None = None  # whose local model, where every owner trains its own
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLine:
+    """One owner at a glance."""
+
+    nodes: int
+    links: int
+    train: int
+    val: int
+    test: int
+    skew: float  # of its labels: total variation from everyone's
+    labels: list[int]  # nodes of each class
+    local: float  # accuracy on its own test nodes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The object of ``run --json``; ``result.json`` adds what it takes to repeat the run."""
+
+    method: str
+    dataset: str
+    owners: int
+    partition: str
+    seed: int
+    preset: str
+    engine: str
+    accuracy: dict[str, float | None]
+    macro_f1: float | None
+    seconds: dict[str, float]
+    cpu_seconds: float
+    peak_rss_mb: float
+    bytes: dict[str, dict[str, int]]
+    graph: dict[str, int]
+    missing_links: int
+    model_sha256: str
+    out: str | None
+    round: int  # whose classifier was kept; for local models the mean
+    validation: float  # its accuracy on validation nodes
+    risk: float | None  # aggregated risk of Sec. 3.1 on test nodes
+    class_names: tuple[str, ...]
+    recall: list[float] | None  # of each class
+    confusion: list[list[int]] | None
+    labels: dict[str, list[float]] | None  # true and predicted shares of each class
+    per_owner: list[OwnerLine]
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a run was made with."""
+
+    config: dict[str, Any]
+    command: str
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+    commit: str | None = field(default_factory=lambda: commit())
+    machine: dict[str, str | int | None] = field(default_factory=lambda: machine())
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that numbers depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the source tree, where the package runs from one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, str | int | None]:
+    """The kind of machine, without its name."""
+    return {"system": platform.system(), "arch": platform.machine(), "cpus": os.cpu_count()}
+
+
+def claim(folder: Path, force: bool = False) -> None:
+    """Make ``folder`` ready for a run; refuses one that holds another, unless forced."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {folder} is a file. Give a folder.")
+    held = [name for name in OURS if (folder / name).exists()]
+    if held and not force:
+        raise ConfigError(
+            f"--out {folder} holds another run ({', '.join(held)}). Choose another folder, or "
+            "add --force to replace it."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in held:
+            if (folder / name).is_file():
+                (folder / name).unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder} cannot be written ({error.strerror}). Choose another folder."
+        ) from None
+
+
+def append_history(folder: Path, line: HistoryLine) -> None:
+    """Add one whole line: a single write, so that a kill leaves no half of it."""
+    text = json.dumps(asdict(line)) + "\n"
+    handle = os.open(folder / HISTORY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file, all or nothing."""
+    text = json.dumps(value, indent=2) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_result(folder: Path, record: RunRecord, provenance: Provenance) -> None:
+    """Write ``result.json``; it comes last in a run's folder and says that the run is whole."""
+    write_json(folder / RESULT, asdict(record) | asdict(provenance))
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The object in a folder's ``result.json``."""
+    try:
+        found = json.loads((folder / RESULT).read_text())
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder} holds no finished run: there is no {RESULT}. Give the folder that "
+            "'fedsage run' wrote to."
+        ) from None
+    except ValueError as error:
+        raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(
+            f"{folder / RESULT} has format {found.get('format')}, this fedsage reads {FORMAT}. "
+            "Update fedsage, or run it again."
+        )
+    return found
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process has held so far."""
+    if sys.platform == "win32":
+        return 0.0
+    import resource  # is not there on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

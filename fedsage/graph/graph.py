@@ -1,0 +1,216 @@
+"""Graph = {V, E, X, Y}: immutable, links in both directions as CSR, features sparse or dense.
+
+What counts as a neighbor is decided here: links are undirected, self-loops and double
+links are dropped. Nothing here reads files or draws numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import coo_array, csr_array, issparse
+
+from fedsage.errors import DataError
+from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A graph with node features and labels (Sec. 3.1): G = {V, E, X} and Y.
+
+    ``indices[indptr[v]:indptr[v + 1]]`` are the neighbors of node ``v``; every link stands
+    there twice, once from each end. Build one with :meth:`from_arrays`, which checks it.
+    """
+
+    x: NodeFeatures
+    indptr: Int[Array, " pointers"]
+    indices: Int[Array, " twice_E"]
+    y: NodeLabels
+    class_names: tuple[str, ...]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: NodeFeatures | Float[Array, "V d_x"],
+        edge_index: EdgeIndex,
+        y: NodeLabels,
+        class_names: Sequence[str] = (),
+        name: str = "graph",
+    ) -> Graph:
+        """Check the arrays and build the graph they describe.
+
+        Args:
+            x: Features of every node, a scipy sparse matrix or a dense array.
+            edge_index: Links as pairs of node indices; direction and doubles are ignored.
+            y: The class of every node, -1 where it is not known.
+            class_names: A name for each class; numbers if left out.
+            name: What to call the graph in an error.
+        """
+        features = checked_features(x, name)
+        labels, names = checked_labels(y, class_names, features.shape[0], name)
+        links = checked_links(edge_index, features.shape[0], name)
+        adjacency = symmetric(links, features.shape[0])
+        return cls(
+            x=features,
+            indptr=frozen(adjacency.indptr.astype(np.int64)),
+            indices=frozen(adjacency.indices.astype(np.int64)),
+            y=frozen(labels),
+            class_names=names,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """|V|."""
+        return len(self.y)
+
+    @property
+    def num_links(self) -> int:
+        """|E|, each link once."""
+        return len(self.indices) // 2
+
+    @property
+    def num_features(self) -> int:
+        """d_x."""
+        return int(self.x.shape[1])
+
+    @property
+    def num_classes(self) -> int:
+        """d_y."""
+        return len(self.class_names)
+
+    @property
+    def degrees(self) -> NodeIds:
+        """How many neighbors each node has."""
+        return np.diff(self.indptr)
+
+    @property
+    def links(self) -> EdgeIndex:
+        """E: every link once, smaller node first."""
+        source = np.repeat(np.arange(self.num_nodes), self.degrees)
+        once = source < self.indices
+        return np.stack([source[once], self.indices[once]])
+
+    @property
+    def adjacency(self) -> SparseMatrix:
+        """A: one where there is a link."""
+        ones = np.ones(len(self.indices), dtype=np.float32)
+        return csr_array((ones, self.indices, self.indptr), shape=(self.num_nodes,) * 2)
+
+    def neighbors(self, v: int) -> NodeIds:
+        """N_G(v)."""
+        return self.indices[self.indptr[v] : self.indptr[v + 1]]
+
+    def induced(self, nodes: NodeIds) -> Graph:
+        """The subgraph on ``nodes``, renumbered in the given order."""
+        adjacency = self.adjacency[nodes][:, nodes].tocsr()
+        adjacency.sort_indices()
+        return Graph(
+            x=self.x[nodes],
+            indptr=frozen(adjacency.indptr.astype(np.int64)),
+            indices=frozen(adjacency.indices.astype(np.int64)),
+            y=frozen(self.y[nodes]),
+            class_names=self.class_names,
+        )
+
+
+def frozen(array: Array) -> Array:
+    """The same array, no longer writable."""
+    array.setflags(write=False)
+    return array
+
+
+def symmetric(links: EdgeIndex, num_nodes: int) -> SparseMatrix:
+    """Adjacency with every link in both directions, no loops, no doubles, sorted rows."""
+    source, target = links[:, links[0] != links[1]]
+    both = np.concatenate([source, target]), np.concatenate([target, source])
+    ones = np.ones(len(both[0]), dtype=np.float32)
+    adjacency = coo_array((ones, both), shape=(num_nodes, num_nodes)).tocsr()
+    adjacency.sort_indices()
+    return adjacency
+
+
+def checked_features(x: NodeFeatures, name: str) -> NodeFeatures:
+    """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
+    if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise DataError(
+            f"{name}: features must be a table of nodes × features, "
+            f"but have shape {tuple(x.shape)}. Give at least one node and one feature."
+        )
+    sparse = issparse(x)
+    features: NodeFeatures = (
+        csr_array(x, dtype=np.float32) if sparse else np.asarray(x, dtype=np.float32)
+    )
+    values: Array = features.data if sparse else features.ravel()
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        starts: Array = features.indptr if sparse else np.arange(0, values.size, x.shape[1])
+        row = int(np.searchsorted(starts, bad[0], side="right")) - 1
+        raise DataError(
+            f"{name}: {len(bad)} feature values are NaN or infinite, the first at node "
+            f"{row}. Replace them (with 0, or the mean of the column) and try again."
+        )
+    return canonical(features) if sparse else features
+
+
+def canonical(x: SparseMatrix) -> SparseMatrix:
+    """The same matrix with sorted columns, no doubles and no stored zeros."""
+    if x.has_canonical_format and x.data.all():
+        return x
+    tidy = x.copy()
+    tidy.sum_duplicates()
+    tidy.eliminate_zeros()
+    return tidy
+
+
+def checked_labels(
+    y: NodeLabels, class_names: Sequence[str], num_nodes: int, name: str
+) -> tuple[NodeLabels, tuple[str, ...]]:
+    """Labels as int64 and a name for each class; refuses labels without a class."""
+    if len(y) != num_nodes:
+        raise DataError(
+            f"{name}: {num_nodes} nodes have features but there are {len(y)} labels. "
+            "Give one label a node, -1 where it is not known."
+        )
+    if not np.issubdtype(np.asarray(y).dtype, np.integer):
+        raise DataError(
+            f"{name}: labels must be whole numbers from 0, but are {np.asarray(y).dtype}. "
+            "Number the classes, and write -1 where the class is not known."
+        )
+    labels = np.array(y, dtype=np.int64)
+    names = tuple(str(c) for c in class_names) or tuple(
+        str(c) for c in range(int(labels.max(initial=-1)) + 1)
+    )
+    bad = np.flatnonzero((labels < -1) | (labels >= len(names)))
+    if len(bad):
+        raise DataError(
+            f"{name}: {len(bad)} labels are out of range, the first {labels[bad[0]]} at node "
+            f"{bad[0]}; there are {len(names)} classes, 0 to {len(names) - 1}. "
+            "Write -1 where the class is not known."
+        )
+    if len(names) < 2:
+        raise DataError(
+            f"{name}: {len(names)} classes; a classifier needs at least two. Check the labels."
+        )
+    return labels, names
+
+
+def checked_links(edge_index: EdgeIndex, num_nodes: int, name: str) -> EdgeIndex:
+    """Links as int64 pairs; refuses links to nodes that do not exist."""
+    links = np.asarray(edge_index)
+    if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):
+        raise DataError(
+            f"{name}: links must be 2 × E whole numbers, but have shape {links.shape} and "
+            f"type {links.dtype}. Row 0 holds one end of each link, row 1 the other."
+        )
+    bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
+    if len(bad):
+        first = links[:, bad[0]].tolist()
+        raise DataError(
+            f"{name}: {len(bad)} links point to nodes that do not exist, the first "
+            f"{first[0]}–{first[1]} (link {bad[0]}); nodes are 0 to {num_nodes - 1}. "
+            "Remove these links or add the nodes."
+        )
+    return links.astype(np.int64)

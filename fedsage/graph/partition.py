@@ -1,0 +1,229 @@
+"""Which owner gets which node: Louvain, METIS, random or label-skewed owners, by seed."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import igraph
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse.csgraph import breadth_first_order
+
+from fedsage.errors import ConfigError, nearest
+from fedsage.graph.graph import Graph, frozen
+from fedsage.rng import generator
+from fedsage.shapes import Array, NodeIds, SparseMatrix
+
+MIN_NODES = 5  # an owner needs a training, a validation and a test node: 60-20-20 of five
+ROOM = 1.03  # Louvain: no owner grows beyond this times the mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """The owners' subgraphs G_1 … G_M, and for simulations where their nodes were in G."""
+
+    subgraphs: tuple[Graph, ...]
+    nodes: tuple[NodeIds, ...]  # of each owner, by index in G
+    missing_links: int  # |ΔE|
+    how: str
+    seed: int
+
+    @property
+    def num_owners(self) -> int:
+        """M."""
+        return len(self.subgraphs)
+
+
+def partition(graph: Graph, num_owners: int, how: str = "louvain", seed: int = 0) -> Partition:
+    """Cut ``graph`` into ``num_owners`` subgraphs that share no node (Sec. 3.1).
+
+    Every owner keeps the links among its own nodes. The links between owners, ΔE, are
+    stored nowhere; only their number is kept.
+
+    Args:
+        graph: G.
+        num_owners: M.
+        how: ``louvain``, ``metis``, ``random`` or ``label``, or ``label:0.1`` to set the
+            concentration of the Dirichlet distribution (0.5 unless said).
+        seed: All draws come from it.
+    """
+    return by_owner(graph, assign(graph, num_owners, how, seed), num_owners, how, seed)
+
+
+def assign(graph: Graph, num_owners: int, how: str, seed: int) -> NodeIds:
+    """The owner of every node."""
+    name, _, parameter = how.partition(":")
+    if name not in WAYS:
+        raise ConfigError(f"Unknown partition '{how}'.{nearest(name, WAYS)}")
+    if not 1 <= num_owners <= graph.num_nodes // MIN_NODES:
+        raise ConfigError(
+            f"{num_owners} owners do not fit a graph of {graph.num_nodes} nodes: an owner "
+            f"needs at least {MIN_NODES}. Ask for 1 to {graph.num_nodes // MIN_NODES} owners."
+        )
+    if name != "label":
+        if parameter:
+            raise ConfigError(f"Partition '{name}' takes no parameter, but got '{parameter}'.")
+        return WAYS[name](graph, num_owners, seed)
+    return label_skew(graph, num_owners, seed, checked_concentration(parameter or "0.5"))
+
+
+def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:
+    """The subgraphs that a list of owners, one a node, stands for."""
+    nodes = tuple(frozen(np.flatnonzero(owner == i)) for i in range(num_owners))
+    return Partition(
+        subgraphs=tuple(graph.induced(ids) for ids in nodes),
+        nodes=nodes,
+        missing_links=missing_links(graph, owner),
+        how=how,
+        seed=seed,
+    )
+
+
+def missing_links(graph: Graph, owner: NodeIds) -> int:
+    """|ΔE| of Sec. 3.1: links of G whose ends have different owners."""
+    source, target = graph.links
+    return int((owner[source] != owner[target]).sum())
+
+
+def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
+    """Louvain communities, packed into owners of similar size.
+
+    Note:
+        The paper says "clusters of similar sizes" and no more. We take communities from the
+        largest down and give each to the owner it has the most links with, weighed by the
+        room left there. A community that fits nowhere is cut by Louvain again.
+    """
+    adjacency = graph.adjacency
+    capacity = int(np.ceil(ROOM * graph.num_nodes / num_owners))
+    owner = np.full(graph.num_nodes, -1)
+    size = np.zeros(num_owners, dtype=np.int64)
+    draws = generator(seed, "louvain")
+    heap: list[tuple[int, int, NodeIds]] = []
+
+    def push(parts: list[NodeIds]) -> None:
+        for part in parts:
+            heapq.heappush(heap, (-len(part), int(part[0]), part))
+
+    push(communities(adjacency, np.arange(graph.num_nodes), draws))
+    while heap:
+        _, _, nodes = heapq.heappop(heap)
+        room = capacity - size
+        fits = room >= len(nodes)
+        if not fits.any():
+            push(communities(adjacency, nodes, draws))
+            continue
+        linked = linked_owners(graph, nodes, owner, num_owners)
+        score = np.where(fits, (linked + 1e-3) * room / capacity, -1.0)
+        best = int(score.argmax())
+        owner[nodes] = best
+        size[best] += len(nodes)
+    return owner
+
+
+def linked_owners(
+    graph: Graph, nodes: NodeIds, owner: NodeIds, num_owners: int
+) -> Float[Array, " M"]:
+    """How many links ``nodes`` have with each owner's nodes so far."""
+    start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
+    count = stop - start
+    position = np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
+    owners = owner[graph.indices[position]]
+    return np.bincount(owners[owners >= 0], minlength=num_owners).astype(np.float64)
+
+
+def communities(
+    adjacency: SparseMatrix, nodes: NodeIds, draws: np.random.Generator
+) -> list[NodeIds]:
+    """Louvain communities of the subgraph on ``nodes``; two halves where there is only one."""
+    whole = len(nodes) == adjacency.shape[0]
+    inside = adjacency if whole else adjacency[nodes][:, nodes].tocsr()
+    source = np.repeat(np.arange(len(nodes)), np.diff(inside.indptr))
+    once = source < inside.indices
+    links = np.stack([source[once], inside.indices[once]], axis=1)
+    network = igraph.Graph(n=len(nodes), edges=links)
+    igraph.set_random_number_generator(random.Random(int(draws.integers(2**31))))
+    try:
+        membership = np.array(network.community_multilevel().membership)
+    finally:
+        igraph.set_random_number_generator(random)
+    if membership.max() == 0:
+        order = breadth_first_order(inside, 0, directed=False, return_predecessors=False)
+        membership[order[len(order) // 2 :]] = 1
+    order = np.argsort(membership, kind="stable")
+    return np.split(nodes[order], np.cumsum(np.bincount(membership))[:-1])
+
+
+def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:
+    """METIS: balanced parts with few links between them."""
+    if sys.platform == "win32":
+        raise ConfigError("Partition 'metis' is not to be had on Windows. Take 'louvain'.")
+    import pymetis  # has no wheel for Windows
+
+    options = pymetis.Options(seed=int(generator(seed, "metis").integers(2**31)))
+    _, owner = pymetis.part_graph(
+        num_owners, xadj=graph.indptr, adjncy=graph.indices, options=options
+    )
+    return np.asarray(owner, dtype=np.int64)
+
+
+def uniform(graph: Graph, num_owners: int, seed: int) -> NodeIds:
+    """Every node to a random owner; sizes differ by one at most."""
+    return generator(seed, "random").permutation(np.arange(graph.num_nodes) % num_owners)
+
+
+def label_skew(graph: Graph, num_owners: int, seed: int, concentration: float) -> NodeIds:
+    """Each class is spread over the owners by a draw from a Dirichlet distribution."""
+    draws = generator(seed, "label")
+    for _ in range(100):
+        owner = np.empty(graph.num_nodes, dtype=np.int64)
+        for c in range(-1, graph.num_classes):
+            nodes = draws.permutation(np.flatnonzero(graph.y == c))
+            share = draws.dirichlet(np.full(num_owners, concentration)).cumsum()[:-1]
+            for i, part in enumerate(np.split(nodes, (share * len(nodes)).astype(int))):
+                owner[part] = i
+        if np.bincount(owner, minlength=num_owners).min() >= MIN_NODES:
+            return owner
+    raise ConfigError(
+        f"Partition 'label:{concentration:g}' left an owner with fewer than {MIN_NODES} nodes "
+        f"in 100 draws for {num_owners} owners. Ask for fewer owners or a larger "
+        f"concentration, e.g. 'label:{concentration * 4:g}'."
+    )
+
+
+def checked_concentration(text: str) -> float:
+    """The Dirichlet concentration behind ``label:``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigError(
+            f"Partition 'label:{text}': the concentration must be a number above 0, "
+            "e.g. 'label:0.5'."
+        )
+    return value
+
+
+WAYS: dict[str, Callable[[Graph, int, int], NodeIds]] = {
+    "louvain": louvain,
+    "metis": metis,
+    "random": uniform,
+    "label": lambda graph, num_owners, seed: label_skew(graph, num_owners, seed, 0.5),
+}
+
+
+def label_counts(graph: Graph) -> Int[Array, " d_y"]:
+    """How many nodes of each class a graph has."""
+    return np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
+
+
+def label_skew_of(part: Partition) -> Float[Array, " M"]:
+    """How far each owner's labels are from everyone's: total variation, 0 (same) to 1."""
+    counts = np.stack([label_counts(graph) for graph in part.subgraphs])
+    whole = counts.sum(axis=0) / counts.sum()
+    own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return np.abs(own - whole).sum(axis=1) / 2

@@ -1,0 +1,80 @@
+"""Node batches V_i^t and K-hop neighborhoods, sampled or full, as sparse mean matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from scipy.sparse import csr_array
+
+from fedsage.graph.graph import Graph
+from fedsage.shapes import Array, NodeIds, SparseMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hop:
+    """What one GraphSage layer needs: who is computed, from whom, and how it is averaged.
+
+    ``inputs`` are the distinct nodes whose :math:`h^{k-1}` is needed. The targets are
+    ``inputs[own]``, and row ``v`` of ``mean`` averages over the neighbors of target ``v``
+    (an empty row where there are none, so that its aggregate is zero).
+    """
+
+    inputs: NodeIds
+    own: Int[Array, " targets"]
+    mean: SparseMatrix
+
+
+def node_batches(
+    nodes: NodeIds, batch_size: int, generator: np.random.Generator
+) -> Iterator[NodeIds]:
+    """Every node once, in random order, ``batch_size`` at a time."""
+    order = generator.permutation(nodes)
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def sample_hops(
+    graph: Graph, batch: NodeIds, fanouts: Sequence[int], generator: np.random.Generator
+) -> list[Hop]:
+    """The sampled neighborhood of ``batch``: one :class:`Hop` a layer, the first layer first.
+
+    Note:
+        Neighbors are drawn uniformly with replacement, ``fanouts[k]`` for each node of
+        layer ``k``. A node that is reached twice is computed once.
+    """
+    hops = []
+    targets = batch
+    for fanout in reversed(fanouts):
+        hop = sample_hop(graph, targets, fanout, generator)
+        hops.append(hop)
+        targets = hop.inputs
+    return hops[::-1]
+
+
+def sample_hop(
+    graph: Graph, targets: NodeIds, fanout: int, generator: np.random.Generator
+) -> Hop:
+    """One draw of ``fanout`` neighbors for each target that has any."""
+    start = graph.indptr[targets]
+    degree = graph.indptr[targets + 1] - start
+    linked = degree > 0
+    draw = generator.random((int(linked.sum()), fanout)) * degree[linked, None]
+    drawn = graph.indices[start[linked, None] + draw.astype(np.int64)]
+    inputs, position = np.unique(np.concatenate([targets, drawn.ravel()]), return_inverse=True)
+    pointer = np.concatenate([[0], np.cumsum(linked * fanout)])
+    weight = np.full(drawn.size, 1 / fanout, dtype=np.float32)
+    shape = len(targets), len(inputs)
+    return Hop(
+        inputs=inputs,
+        own=position[: len(targets)],
+        mean=csr_array((weight, position[len(targets) :], pointer), shape=shape),
+    )
+
+
+def full_mean(graph: Graph) -> SparseMatrix:
+    """The mean over all neighbors, for every node: each row of A divided by its sum."""
+    weight = np.repeat(1 / np.maximum(graph.degrees, 1), graph.degrees).astype(np.float32)
+    return csr_array((weight, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2)

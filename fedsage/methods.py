@@ -1,0 +1,111 @@
+"""The methods of the paper: which loop runs on whose owners. No method needs a class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from fedsage.protocol.engine import Engine
+from fedsage.protocol.messages import Classifier, Hits, OwnerId
+from fedsage.protocol.server import server_execution_for_c, share_of_hits
+
+Selection: TypeAlias = Literal["validation", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One finished round, for progress lines and learning curves."""
+
+    phase: Literal["classifier"]
+    t: int
+    loss: float  # mean over owners
+    validation: float  # accuracy of the averaged classifier over all owners' validation nodes
+    owner: OwnerId | None = None  # whose local model, where every owner trains its own
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A classifier, the round it is of, and how it did at the owners."""
+
+    classifier: Classifier
+    round: int
+    validation: float  # accuracy over all owners' validation nodes
+    hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
+
+
+OnRound: TypeAlias = Callable[[RoundRecord], None]
+
+
+def ignore(record: RoundRecord) -> None:
+    """For callers that want no progress."""
+
+
+def fedsage(
+    engine: Engine,
+    classifier: Classifier,
+    *,
+    rounds_c: int,
+    selection: Selection = "validation",
+    on_round: OnRound = ignore,
+) -> Outcome:
+    """FedSage (Sec. 3.2): GraphSage trained by federated averaging.
+
+    Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
+    ``selection="validation"`` the outcome is the round whose mean classifier got most of the
+    owners' validation nodes right (the earliest of equals), else the last one.
+    """
+    engine.broadcast_classifier(classifier)
+    best, best_round, best_validation = classifier, -1, -1.0
+    for t in range(rounds_c):
+        classifier, updates, hits = server_execution_for_c(engine, t)
+        validation = share_of_hits(hits)
+        if selection == "last" or validation > best_validation:
+            best, best_round, best_validation = classifier, t, validation
+        loss = sum(update.loss for update in updates.values()) / len(updates)
+        on_round(RoundRecord("classifier", t, loss, validation))
+    if best_round != rounds_c - 1:
+        engine.broadcast_classifier(best)
+    return Outcome(best, best_round, best_validation, engine.test_classifier())
+
+
+def locsage(
+    engines: Sequence[Engine],
+    classifier: Classifier,
+    *,
+    rounds_c: int,
+    selection: Selection = "validation",
+    on_round: OnRound = ignore,
+) -> list[Outcome]:
+    """LocSage: the same training with every owner on its own, one engine each."""
+    outcomes = []
+    for engine in engines:
+        (owner,) = engine.owners
+
+        def of_owner(record: RoundRecord, owner: OwnerId = owner) -> None:
+            on_round(replace(record, owner=owner))
+
+        outcomes.append(
+            fedsage(
+                engine,
+                classifier,
+                rounds_c=rounds_c,
+                selection=selection,
+                on_round=of_owner,
+            )
+        )
+    return outcomes
+
+
+def globsage(
+    engine: Engine,
+    classifier: Classifier,
+    *,
+    rounds_c: int,
+    selection: Selection = "validation",
+    on_round: OnRound = ignore,
+) -> Outcome:
+    """GlobSage, the upper bound: the same training with one owner whose subgraph is G."""
+    return fedsage(
+        engine, classifier, rounds_c=rounds_c, selection=selection, on_round=on_round
+    )

@@ -1,0 +1,1 @@
+"""Weights and formulas; knows graphs, knows no owners."""

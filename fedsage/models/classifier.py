@@ -1,0 +1,98 @@
+"""The trained classifier as a user holds it: predict, save, load. No pickle anywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError
+
+from fedsage.errors import DataError
+from fedsage.graph.graph import Graph
+from fedsage.graph.io import write_atomically
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.infer import infer_full
+from fedsage.models.parameters import Parameters
+from fedsage.rng import generator
+from fedsage.shapes import Array
+
+WEIGHTS, CARD = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeClassifier:
+    """F with its weights φ and the names of its classes."""
+
+    shape: SageShape
+    phi: Parameters
+    class_names: tuple[str, ...]
+
+    def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
+        """Softmax(h^K) of every node, from its full neighborhood."""
+        if graph.num_features != self.shape.num_features:
+            raise DataError(
+                f"The model was trained on {self.shape.num_features} features, but this graph "
+                f"has {graph.num_features}. Give a graph with the same feature columns."
+            )
+        logits = infer_full(build(self.shape, self.phi), graph)
+        return np.asarray(logits.softmax(dim=1).numpy())
+
+    def predict(self, graph: Graph) -> Int[Array, " V"]:
+        """The most likely class of every node."""
+        return self.predict_proba(graph).argmax(axis=1)
+
+
+def build(shape: SageShape, phi: Parameters, device: str = "cpu") -> GraphSage:
+    """A GraphSage with the weights φ."""
+    model = GraphSage(shape, generator(0, "overwritten"))
+    model.load_state_dict(phi)
+    return model.to(device)
+
+
+def save_models(models: list[NodeClassifier], folder: Path) -> None:
+    """Write one shared model, or the local models of all owners, into ``folder``."""
+    tensors = {
+        f"{i}/{name}": tensor.contiguous()
+        for i, model in enumerate(models)
+        for name, tensor in model.phi.items()
+    }
+    card = {
+        "format": 1,
+        "models": len(models),
+        "shape": asdict(models[0].shape),
+        "class_names": models[0].class_names,
+    }
+    write_atomically(folder / WEIGHTS, lambda file: file.write(safetensors.torch.save(tensors)))
+    text = json.dumps(card, indent=2) + "\n"
+    write_atomically(folder / CARD, lambda file: file.write(text.encode()))
+
+
+def load_models(folder: Path) -> list[NodeClassifier]:
+    """The models that :func:`save_models` wrote."""
+    try:
+        card = json.loads((folder / CARD).read_text())
+        tensors = safetensors.torch.load((folder / WEIGHTS).read_bytes())
+        shape = SageShape(**card["shape"] | {"widths": tuple(card["shape"]["widths"])})
+        names = tuple(card["class_names"])
+        count = int(card["models"])
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{folder} holds no trained model: {Path(error.filename).name} is not there. "
+            "Give the folder that 'fedsage run' wrote to (its last line names it)."
+        ) from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder}: the model cannot be read ({error}). Train it again, or copy the "
+            f"folder anew: {WEIGHTS} and {CARD} belong together."
+        ) from None
+    return [NodeClassifier(shape, numbered(tensors, i), names) for i in range(count)]
+
+
+def numbered(tensors: Parameters, i: int) -> Parameters:
+    """The tensors of model ``i``, by their own names."""
+    start = f"{i}/"
+    return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}

@@ -1,0 +1,133 @@
+"""What all methods on one seed have in common: owners, splits, the first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from fedsage.config import Config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ConfigError, DataError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, label_counts
+from fedsage.graph.split import Split, split_nodes
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.parameters import parameters_of
+from fedsage.models.train import Training
+from fedsage.protocol.messages import Classifier
+from fedsage.protocol.owner import DataOwner
+from fedsage.rng import generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all methods on one seed have in common: owners, splits, the first φ."""
+
+    owners: Partition
+    graph: Graph | None
+    splits: list[Split]
+    shape: SageShape
+    training: Training
+    phi: Classifier
+    seed: int
+
+
+def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
+    """Splits and first weights; they depend on the seed and never on the method."""
+    seed, data = config.run.seed, config.data
+    splits = [
+        split_nodes(subgraph, data.train, data.val, seed, i)
+        for i, subgraph in enumerate(owners.subgraphs)
+    ]
+    check_classes(owners, splits)
+    first = owners.subgraphs[0]
+    shape = SageShape(
+        first.num_features, first.num_classes, config.model.widths, config.model.head,
+        config.model.norm,
+    )  # fmt: skip
+    return Setting(
+        owners=owners,
+        graph=graph,
+        splits=splits,
+        shape=shape,
+        training=training_of(config),
+        phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
+        seed=seed,
+    )
+
+
+def training_of(config: Config) -> Training:
+    """The plain values that owners train by."""
+    check_device(config.run.device)
+    classifier = config.classifier
+    return Training(
+        eta=classifier.eta,
+        optimizer=classifier.optimizer,
+        weight_decay=classifier.weight_decay,
+        batch_size=classifier.batch_size,
+        fanouts=classifier.fanouts,
+        local_epochs=classifier.local_epochs,
+        dropout=config.model.dropout,
+        moments=classifier.moments,
+        weighting=classifier.weighting,
+        inference=config.evaluation.inference,
+        device=config.run.device,
+    )
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(
+            f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
+        ) from None
+
+
+def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
+    """Refuse a class that nobody trains on: nothing could ever predict it."""
+    pairs = list(zip(owners.subgraphs, splits, strict=True))
+    names = owners.subgraphs[0].class_names
+    trained = np.bincount(
+        np.concatenate([graph.y[split.train] for graph, split in pairs]),
+        minlength=len(names),
+    )
+    missing = np.flatnonzero(trained == 0)
+    if len(missing):
+        count = int(sum(label_counts(graph)[missing[0]] for graph in owners.subgraphs))
+        raise DataError(
+            f"Class '{names[missing[0]]}' has no training node ({count} nodes in all). Drop "
+            "the class, label more nodes, or raise data.train."
+        )
+
+
+def data_owners(setting: Setting, alone: bool = False) -> list[DataOwner]:
+    """The owners; ``alone`` they keep their optimizer's state, for nobody averages it."""
+    training = replace(setting.training, moments="own") if alone else setting.training
+    parts = zip(setting.owners.subgraphs, setting.splits, strict=True)
+    return [
+        DataOwner(i, graph, split, setting.shape, training, setting.seed)
+        for i, (graph, split) in enumerate(parts)
+    ]
+
+
+def whole_graph_engine(setting: Setting) -> InProcessEngine:
+    """GlobSage's one owner: G, with the union of all owners' splits."""
+    if setting.graph is None:
+        raise ConfigError(
+            "globsage trains on the whole graph, but none was given. Pass evaluate_on=graph."
+        )
+    parts = list(zip(setting.owners.nodes, setting.splits, strict=True))
+    split = Split(
+        train=np.sort(np.concatenate([nodes[one.train] for nodes, one in parts])),
+        val=np.sort(np.concatenate([nodes[one.val] for nodes, one in parts])),
+        test=np.sort(np.concatenate([nodes[one.test] for nodes, one in parts])),
+    )
+    training = replace(setting.training, moments="own")
+    owner = DataOwner(0, setting.graph, split, setting.shape, training, setting.seed)
+    return InProcessEngine([owner])

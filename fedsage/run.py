@@ -1,0 +1,326 @@
+"""config → graph → owners → method → evaluation → RunResult."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedsage.config import Config, Settings, load_config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ConfigError, FedSageError, nearest
+from fedsage.evaluation.evaluate import Judgement, judge
+from fedsage.evaluation.results import HistoryLine, OwnerLine, RunRecord, peak_rss_mb
+from fedsage.graph.graph import Graph
+from fedsage.graph.load import load
+from fedsage.graph.partition import Partition, label_counts, label_skew_of, partition
+from fedsage.graph.split import Split
+from fedsage.methods import OnRound, Outcome, RoundRecord, fedsage, globsage, locsage
+from fedsage.models.classifier import NodeClassifier, build
+from fedsage.models.parameters import sha256_of
+from fedsage.prepare import Setting, data_owners, prepare, whole_graph_engine
+from fedsage.protocol.engine import Traffic
+from fedsage.protocol.server import share_of_hits
+from fedsage.rng import generator
+
+METHODS = ("globsage", "locsage", "fedsage")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunResult:
+    """What came out of a run: the numbers, the rounds, the models."""
+
+    record: RunRecord
+    history: list[HistoryLine]
+    models: list[NodeClassifier]
+
+    @property
+    def accuracy(self) -> dict[str, float | None]:
+        """``global`` and ``local``, as on the command line."""
+        return self.record.accuracy
+
+    @property
+    def model(self) -> NodeClassifier:
+        """The shared classifier."""
+        if len(self.models) > 1:
+            raise FedSageError(
+                f"{self.record.method} trained {len(self.models)} local models and no shared "
+                "one. Take one of result.models."
+            )
+        return self.models[0]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds by phase, for the caller that owns it."""
+
+    seconds: dict[str, float]
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to ``name``."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
+
+
+def new_stopwatch() -> Stopwatch:
+    """All phases at zero."""
+    phases = ("load", "partition", "neighgen", "classifier", "evaluate")
+    return Stopwatch(dict.fromkeys(phases, 0.0))
+
+
+def run(
+    owners: Partition,
+    method: str = "fedsage",
+    preset: str = "best",
+    seed: int = 0,
+    evaluate_on: Graph | None = None,
+    settings: Settings | None = None,
+    on_round: Callable[[HistoryLine], None] | None = None,
+) -> RunResult:
+    """Train ``method`` on the owners' subgraphs and judge it.
+
+    Args:
+        owners: From :func:`fedsage.partition`.
+        method: ``globsage``, ``locsage`` or ``fedsage``.
+        preset: ``best`` or ``paper``.
+        seed: All draws of training come from it; also the split of each owner's nodes.
+        evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
+        settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
+        on_round: Called after each round.
+    """
+    chosen = {"run": {"method": method, "seed": seed}}
+    data = {"data": {"owners": owners.num_owners, "partition": owners.how}}
+    config = load_config(settings or {}, data, chosen, preset=preset)
+    return execute(config, owners, evaluate_on, new_stopwatch(), on_round or ignore_line)
+
+
+def run_config(
+    config: Config,
+    on_line: Callable[[HistoryLine], None],
+    out: Path | None = None,
+) -> RunResult:
+    """Load and cut the graph that ``config`` names, then train and judge."""
+    watch = new_stopwatch()
+    check_method(config.run.method)
+    with watch.phase("load"):
+        graph = load(config.data.dataset, **config.synthetic.model_dump())
+    with watch.phase("partition"):
+        data = config.data
+        owners = partition(graph, data.owners, data.partition, config.run.seed)
+    return execute(config, owners, graph, watch, on_line, out)
+
+
+def ignore_line(line: HistoryLine) -> None:
+    """For callers that want no progress."""
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that does not exist."""
+    if method not in METHODS:
+        raise ConfigError(f"Unknown method '{method}'.{nearest(method, METHODS)}")
+
+
+def execute(
+    config: Config,
+    owners: Partition,
+    graph: Graph | None,
+    watch: Stopwatch,
+    on_line: Callable[[HistoryLine], None],
+    out: Path | None = None,
+) -> RunResult:
+    """Train by the method that ``config`` names, then query test nodes."""
+    check_method(config.run.method)
+    start, cpu = time.perf_counter(), time.process_time()
+    setting = prepare(config, owners, graph)
+    history: list[HistoryLine] = []
+
+    def report(record: RoundRecord, traffic: Traffic) -> None:
+        seconds = time.perf_counter() - start
+        carried = {"up": traffic.up, "down": traffic.down}
+        line = HistoryLine(
+            record.phase,
+            record.t,
+            record.loss,
+            record.validation,
+            carried,
+            seconds,
+            record.owner,
+        )
+        history.append(line)
+        on_line(line)
+
+    with one_kind_of_threads(config.run.threads):
+        with watch.phase("classifier"):
+            outcomes, traffic = train(setting, config, report)
+        with watch.phase("evaluate"):
+            local = local_hits(setting, config, outcomes)
+            judgement = judge_globally(setting, config, outcomes)
+    total = sum(watch.seconds.values())
+    record = RunRecord(
+        method=config.run.method,
+        dataset=config.data.dataset,
+        owners=owners.num_owners,
+        partition=owners.how,
+        seed=config.run.seed,
+        preset=config.run.preset,
+        engine=config.run.engine,
+        accuracy={
+            "global": judgement.accuracy if judgement else None,
+            "local": average_local(config.run.method, setting, local),
+        },
+        macro_f1=judgement.macro_f1 if judgement else None,
+        seconds={"total": total} | watch.seconds,
+        cpu_seconds=time.process_time() - cpu,
+        peak_rss_mb=peak_rss_mb(),
+        bytes={
+            "neighgen": {"up": 0, "down": 0},
+            "classifier": {"up": traffic.up, "down": traffic.down},
+        },
+        graph=sizes(owners, graph),
+        missing_links=owners.missing_links,
+        model_sha256=sha256_of(all_parameters(outcomes)),
+        out=str(out) if out else None,
+        round=round(float(np.mean([outcome.round for outcome in outcomes]))),
+        validation=float(np.mean([outcome.validation for outcome in outcomes])),
+        risk=judgement.risk if judgement else None,
+        class_names=owners.subgraphs[0].class_names,
+        recall=judgement.recall.tolist() if judgement else None,
+        confusion=judgement.confusion.tolist() if judgement else None,
+        labels=labels_of(judgement) if judgement else None,
+        per_owner=owner_lines(owners, setting.splits, local),
+    )
+    names = owners.subgraphs[0].class_names
+    models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
+    return RunResult(record, history, models)
+
+
+def train(
+    setting: Setting, config: Config, report: Callable[[RoundRecord, Traffic], None]
+) -> tuple[list[Outcome], Traffic]:
+    """Run the method; returns its classifiers and the bytes that crossed a boundary."""
+    rounds = config.classifier.rounds_c
+    selection = config.classifier.selection
+    silent = Traffic()
+
+    def quietly(record: RoundRecord) -> None:
+        report(record, silent)
+
+    def run_one(engine: InProcessEngine, on_round: OnRound) -> Outcome:
+        loop = globsage if config.run.method == "globsage" else fedsage
+        return loop(
+            engine, setting.phi, rounds_c=rounds, selection=selection, on_round=on_round
+        )
+
+    if config.run.method == "globsage":
+        return [run_one(whole_graph_engine(setting), quietly)], silent
+    if config.run.method == "locsage":
+        engines = [InProcessEngine([owner]) for owner in data_owners(setting, alone=True)]
+        outcomes = locsage(
+            engines, setting.phi, rounds_c=rounds, selection=selection, on_round=quietly
+        )
+        return outcomes, silent
+    engine = InProcessEngine(data_owners(setting), config.run.workers)
+    carried = engine.traffic["classifier"]
+    return [run_one(engine, lambda record: report(record, carried))], carried
+
+
+def local_hits(setting: Setting, config: Config, outcomes: Sequence[Outcome]) -> list[float]:
+    """Each owner's accuracy on its own test nodes, queried on what it holds."""
+    if config.run.method == "globsage":
+        engine = InProcessEngine(data_owners(setting, alone=True))
+        engine.broadcast_classifier(outcomes[0].classifier)
+        hits = engine.test_classifier()
+        return [share_of_hits({i: reply}) for i, reply in hits.items()]
+    return [
+        share_of_hits({i: reply}) for outcome in outcomes for i, reply in outcome.hits.items()
+    ]
+
+
+def average_local(method: str, setting: Setting, local: Sequence[float]) -> float:
+    """Over all test nodes; for local models over the models, as in the paper."""
+    counts = [len(split.test) for split in setting.splits]
+    weights = np.ones(len(local)) if method.startswith("locsage") else np.array(counts)
+    return float(np.average(local, weights=weights))
+
+
+def judge_globally(
+    setting: Setting, config: Config, outcomes: Sequence[Outcome]
+) -> Judgement | None:
+    """Test queries on G, where somebody holds it."""
+    if setting.graph is None:
+        return None
+    nodes = [
+        ids[split.test] for ids, split in zip(setting.owners.nodes, setting.splits, strict=True)
+    ]
+    device = config.run.device
+    models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
+    stream = generator(setting.seed, "evaluate")
+    return judge(models, setting.graph, nodes, setting.training, stream)
+
+
+def all_parameters(outcomes: Sequence[Outcome]) -> dict[str, torch.Tensor]:
+    """φ, or the φ of every local model under its number."""
+    if len(outcomes) == 1:
+        return outcomes[0].classifier.phi
+    return {
+        f"{i}/{name}": tensor
+        for i, outcome in enumerate(outcomes)
+        for name, tensor in outcome.classifier.phi.items()
+    }
+
+
+def sizes(owners: Partition, graph: Graph | None) -> dict[str, int]:
+    """|V|, |E|, d_x and d_y of the whole graph."""
+    inside = sum(subgraph.num_links for subgraph in owners.subgraphs)
+    return {
+        "nodes": sum(subgraph.num_nodes for subgraph in owners.subgraphs),
+        "links": graph.num_links if graph else inside + owners.missing_links,
+        "features": owners.subgraphs[0].num_features,
+        "classes": owners.subgraphs[0].num_classes,
+    }
+
+
+def labels_of(judgement: Judgement) -> dict[str, list[float]]:
+    """True and predicted label distributions of the test nodes."""
+    return {
+        "true": judgement.true_labels.tolist(),
+        "predicted": judgement.predicted_labels.tolist(),
+    }
+
+
+def owner_lines(
+    owners: Partition, splits: Sequence[Split], local: Sequence[float]
+) -> list[OwnerLine]:
+    """Every owner at a glance."""
+    skews = label_skew_of(owners).tolist()
+    return [
+        OwnerLine(
+            graph.num_nodes,
+            graph.num_links,
+            len(split.train),
+            len(split.val),
+            len(split.test),
+            skew,
+            label_counts(graph).tolist(),
+            hits,
+        )
+        for graph, split, skew, hits in zip(owners.subgraphs, splits, skews, local, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def one_kind_of_threads(threads: int) -> Iterator[None]:
+    """Let torch use ``threads`` threads inside, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,21 @@
+"""Array types named after the paper's dimensions. Tests check them at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+
+Array: TypeAlias = np.ndarray
+SparseMatrix: TypeAlias = csr_array
+
+if TYPE_CHECKING:
+    NodeFeatures: TypeAlias = Any  # SciPy has no types of its own
+else:
+    NodeFeatures = csr_array | Float[Array, "V d_x"]  # X, sparse or dense
+NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 where unlabelled
+NodeIds: TypeAlias = Int[Array, " n"]  # some nodes, by index
+NodeMask: TypeAlias = Bool[Array, " V"]
+EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions

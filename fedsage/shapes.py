@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 else:
     NodeFeatures = csr_array | Float[Array, "V d_x"]  # X, sparse or dense
 NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 where unlabelled
-NodeIds: TypeAlias = Int[Array, " n"]  # some nodes, by index
+NodeIds: TypeAlias = Int[Array, " _"]  # some nodes, by index
 NodeMask: TypeAlias = Bool[Array, " V"]
 EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions

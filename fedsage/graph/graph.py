@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy.sparse import coo_array, csr_array, issparse
 
 from fedsage.errors import DataError
@@ -34,9 +34,9 @@ class Graph:
     @classmethod
     def from_arrays(
         cls,
-        x: NodeFeatures | Float[Array, "V d_x"],
-        edge_index: EdgeIndex,
-        y: NodeLabels,
+        x: Array | SparseMatrix,
+        edge_index: Array,
+        y: Array,
         class_names: Sequence[str] = (),
         name: str = "graph",
     ) -> Graph:
@@ -99,7 +99,7 @@ class Graph:
         ones = np.ones(len(self.indices), dtype=np.float32)
         return csr_array((ones, self.indices, self.indptr), shape=(self.num_nodes,) * 2)
 
-    def neighbors(self, v: int) -> NodeIds:
+    def neighbors(self, v: int | np.integer) -> NodeIds:
         """N_G(v)."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
@@ -132,7 +132,7 @@ def symmetric(links: EdgeIndex, num_nodes: int) -> SparseMatrix:
     return adjacency
 
 
-def checked_features(x: NodeFeatures, name: str) -> NodeFeatures:
+def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
     """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
     if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise DataError(
@@ -166,7 +166,7 @@ def canonical(x: SparseMatrix) -> SparseMatrix:
 
 
 def checked_labels(
-    y: NodeLabels, class_names: Sequence[str], num_nodes: int, name: str
+    y: Array, class_names: Sequence[str], num_nodes: int, name: str
 ) -> tuple[NodeLabels, tuple[str, ...]]:
     """Labels as int64 and a name for each class; refuses labels without a class."""
     if len(y) != num_nodes:
@@ -197,7 +197,7 @@ def checked_labels(
     return labels, names
 
 
-def checked_links(edge_index: EdgeIndex, num_nodes: int, name: str) -> EdgeIndex:
+def checked_links(edge_index: Array, num_nodes: int, name: str) -> EdgeIndex:
     """Links as int64 pairs; refuses links to nodes that do not exist."""
     links = np.asarray(edge_index)
     if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):

@@ -81,7 +81,7 @@ def load_graph(path: Path) -> Graph:
 def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of an ``.npz`` file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None

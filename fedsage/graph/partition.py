@@ -164,10 +164,9 @@ def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:
     import pymetis  # has no wheel for Windows
 
     options = pymetis.Options(seed=int(generator(seed, "metis").integers(2**31)))
-    _, owner = pymetis.part_graph(
-        num_owners, xadj=graph.indptr, adjncy=graph.indices, options=options
-    )
-    return np.asarray(owner, dtype=np.int64)
+    adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
+    _, owner = pymetis.part_graph(num_owners, adjacency=adjacency, options=options)
+    return np.asarray(owner).astype(np.int64)
 
 
 def uniform(graph: Graph, num_owners: int, seed: int) -> NodeIds:

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from fedsage.shapes import SparseMatrix
 
 Parameters: TypeAlias = dict[str, Tensor]  # phi, theta_d, ...: one entry a weight
-Hidden: TypeAlias = Float[Tensor, "n d_h"]  # h^k of some nodes
+Hidden: TypeAlias = Float[Tensor, "_ _"]  # h^k of some nodes
 if TYPE_CHECKING:
     Inputs: TypeAlias = Any  # SciPy has no types of its own
 else:
-    Inputs = SparseMatrix | Float[Tensor, "n d_in"]  # h^{k-1}; h^0 may be sparse
-Logits: TypeAlias = Float[Tensor, "n d_y"]  # h^K
+    Inputs = SparseMatrix | Float[Tensor, "_ _"]  # h^{k-1}; h^0 may be sparse
+Logits: TypeAlias = Float[Tensor, "_ d_y"]  # h^K
 
 
 def parameters_of(model: nn.Module) -> Parameters:

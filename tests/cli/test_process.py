@@ -1,0 +1,58 @@
+"""What only a real process shows: how long it takes to start, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedsage.evaluation.results import read_result
+from fedsage.models.classifier import load_models
+from fedsage.rng import generator
+from tests.cli.conftest import SMALL
+
+FEDSAGE = [sys.executable, "-m", "fedsage.cli.main"]
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "fedsage.cli.main", "--help"], ["-c", "import fedsage"]]
+)
+def test_starting_does_not_import_torch(words: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "fedsage" in imported
+    assert "torch" not in imported and "igraph" not in imported
+
+
+def test_the_public_names_are_there() -> None:
+    code = "import fedsage as fs; print([getattr(fs, name) for name in fs.__all__] and 'ok')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_moment_leaves_no_half_file() -> None:
+    draws = generator(0, "kills")
+    longer = [*SMALL, "--set", "classifier.rounds_c=40"]
+    for attempt in range(12):
+        folder = Path(f"run{attempt}")
+        process = subprocess.Popen(
+            [*FEDSAGE, "run", *longer, "--out", str(folder)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while not (folder / "history.jsonl").exists() and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(float(draws.random()) * 0.6)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for line in (folder / "history.jsonl").read_text().splitlines():
+            assert json.loads(line)["phase"] == "classifier"
+        if (folder / "result.json").exists():
+            assert read_result(folder)["method"] == "fedsage"
+            load_models(folder)

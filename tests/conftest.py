@@ -1,0 +1,75 @@
+"""Fixtures: a small synthetic graph and its owners. Shapes are checked at run time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+import tests.checker  # noqa: F401
+
+with install_import_hook("fedsage", "tests.checker.check"):
+    import fedsage.cli.main
+    import fedsage.compare
+    import fedsage.run  # noqa: F401
+
+from fedsage.config import Config, load_config
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, partition
+from fedsage.graph.synthetic import synthetic
+from fedsage.run import RunResult, execute, ignore_line, new_stopwatch
+
+torch.set_num_threads(1)
+
+SMALL = {
+    "data": {"dataset": "synthetic", "owners": 3},
+    "synthetic": {"nodes": 60, "classes": 3, "features": 40, "words": 6.0, "topicality": 0.6},
+    "model": {"widths": [16, 8], "dropout": 0.0},
+    "classifier": {"rounds_c": 3, "batch_size": 16},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads a user's cache or writes beside the source."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def graph() -> Graph:
+    """Sixty nodes, three classes, sparse features."""
+    return synthetic(nodes=60, classes=3, features=40, words=6.0, topicality=0.6)
+
+
+@pytest.fixture(scope="session")
+def owners(graph: Graph) -> Partition:
+    """Three owners of twenty nodes."""
+    return partition(graph, 3, "random", 0)
+
+
+Train = Callable[..., RunResult]
+
+
+@pytest.fixture(scope="session")
+def train(graph: Graph, owners: Partition) -> Train:
+    """Train a method on the small graph; keywords are settings by section."""
+
+    def run(method: str = "fedsage", seed: int = 0, **sections: dict[str, object]) -> RunResult:
+        chosen = {"run": {"method": method, "seed": seed}}
+        config: Config = load_config(SMALL, sections, chosen)
+        return execute(config, owners, graph, new_stopwatch(), ignore_line)
+
+    return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on the real datasets need them on disk; no test downloads anything."""
+    folder = Path(os.environ.get("FEDSAGE_DATA", "nowhere"))
+    for item in items:
+        if item.get_closest_marker("dataset") and not (folder / "cora.npz").exists():
+            item.add_marker(pytest.mark.skip(reason="the datasets are not in $FEDSAGE_DATA"))

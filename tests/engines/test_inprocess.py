@@ -1,0 +1,130 @@
+"""Limits, parity and the boundary of the in-process engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from fedsage.config import load_config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.wire import Message, encode
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.methods import fedsage
+from fedsage.models.parameters import sha256_of
+from fedsage.prepare import Setting, data_owners, prepare
+from fedsage.protocol.messages import Classifier, ClassifierUpdate
+from tests.conftest import SMALL
+
+if TYPE_CHECKING:
+    from tests.conftest import Train
+
+
+@pytest.fixture
+def setting(graph: Graph, owners: Partition) -> Setting:
+    return prepare(load_config(SMALL), owners, graph)
+
+
+def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(train: Train) -> None:
+    hashes = {train(run={"workers": workers}).record.model_sha256 for workers in (1, 2, 3, 8)}
+    assert len(hashes) == 1
+
+
+def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train) -> None:
+    first, again, other = train(), train(), train(seed=1)
+    assert first.record.model_sha256 == again.record.model_sha256
+    assert first.record.model_sha256 != other.record.model_sha256
+
+
+def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
+    from fedsage.graph.partition import partition
+    from fedsage.run import execute, ignore_line, new_stopwatch
+
+    alone = partition(graph, 1, "random", 0)
+    results = []
+    for method in ("fedsage", "globsage", "locsage"):
+        config = load_config(SMALL, {"run": {"method": method}})
+        results.append(execute(config, alone, graph, new_stopwatch(), ignore_line))
+    assert len({result.record.model_sha256 for result in results}) == 1
+    assert len({result.accuracy["global"] for result in results}) == 1
+
+
+def test_bytes_reported_are_bytes_serialized(setting: Setting) -> None:
+    sent: list[tuple[int, Message]] = []
+    engine = InProcessEngine(
+        data_owners(setting), on_message=lambda i, message: sent.append((i, message))
+    )
+    fedsage(engine, setting.phi, rounds_c=2)
+    up = sum(
+        len(encode(m)) for _, m in sent if type(m).__name__ in ("ClassifierUpdate", "Hits")
+    )
+    down = sum(len(encode(m)) for _, m in sent if type(m).__name__ in ("Classifier", "Ask"))
+    counted = list(engine.traffic.values())
+    assert sum(t.up for t in counted) == up
+    assert sum(t.down for t in counted) == down
+
+
+@pytest.mark.parametrize("moments", ["own", "reset", "averaged"])
+def test_moments_cross_only_if_they_are_averaged(setting: Setting, moments: str) -> None:
+    from dataclasses import replace
+
+    chosen = replace(setting, training=replace(setting.training, moments=moments))
+    sent: list[Message] = []
+    engine = InProcessEngine(data_owners(chosen), on_message=lambda i, m: sent.append(m))
+    fedsage(engine, chosen.phi, rounds_c=2)
+    updates = [m for m in sent if isinstance(m, ClassifierUpdate)]
+    assert all(bool(m.moments) == (moments == "averaged") for m in updates)
+
+
+def test_the_three_ways_of_keeping_moments_are_three_ways(train: Train) -> None:
+    hashes = {
+        train(classifier={"moments": way, "selection": "last"}).record.model_sha256
+        for way in ("own", "reset", "averaged")
+    }
+    assert len(hashes) == 3
+
+
+def test_without_weighting_the_number_of_training_nodes_stays_home(setting: Setting) -> None:
+    from dataclasses import replace
+
+    for weighting, seen in (("owners", {1.0}), ("nodes", {12.0})):
+        chosen = replace(setting, training=replace(setting.training, weighting=weighting))
+        engine = InProcessEngine(data_owners(chosen))
+        engine.broadcast_classifier(chosen.phi)
+        assert {u.weight for u in engine.local_update_c(0).values()} == seen
+
+
+def test_owners_share_no_tensor_with_the_server_or_each_other(setting: Setting) -> None:
+    owners = data_owners(setting)
+    engine = InProcessEngine(owners)
+    before = sha256_of(setting.phi.phi)
+    outcome = fedsage(engine, setting.phi, rounds_c=1)
+    assert sha256_of(setting.phi.phi) == before
+    storages = [{weight.data_ptr() for weight in owner.model.parameters()} for owner in owners]
+    storages.append({weight.data_ptr() for weight in outcome.classifier.phi.values()})
+    for i, one in enumerate(storages):
+        assert all(one.isdisjoint(other) for other in storages[:i])
+
+
+def test_no_feature_row_link_label_or_node_id_crosses(setting: Setting, graph: Graph) -> None:
+    """Every tensor that crosses has the shape of a weight, and no row of it is a row of X."""
+    sent: list[Message] = []
+    engine = InProcessEngine(data_owners(setting), on_message=lambda i, m: sent.append(m))
+    fedsage(engine, setting.phi, rounds_c=3)
+    x = graph.x.toarray()
+    shapes = {name: tuple(weight.shape) for name, weight in setting.phi.phi.items()}
+    for message in sent:
+        if not isinstance(message, Classifier | ClassifierUpdate):
+            continue
+        for name, tensor in message.phi.items():
+            assert tuple(tensor.shape) == shapes[name]
+        for name, tensor in (message.phi | message.moments).items():
+            base = name if name in shapes else name.rpartition(".")[0]
+            assert tuple(tensor.shape) in (shapes[base], ())
+            if tensor.ndim == 2:
+                for side in (tensor.numpy(), tensor.numpy().T):
+                    if side.shape[1] == x.shape[1]:
+                        gaps = np.abs(side[:, None, :] - x[None]).max(axis=2)
+                        assert gaps.min() > 1e-3

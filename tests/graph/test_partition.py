@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedsage.errors import ConfigError
+from fedsage.graph.graph import Graph
+from fedsage.graph.load import load
+from fedsage.graph.partition import assign, label_skew_of, missing_links, partition
+from fedsage.graph.synthetic import synthetic
+
+WAYS = ("louvain", "metis", "random", "label")
+
+
+@pytest.fixture(scope="module")
+def larger() -> Graph:
+    return synthetic(nodes=600, classes=4, features=50)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_every_node_has_one_owner_and_every_link_is_kept_or_missing(
+    larger: Graph, how: str
+) -> None:
+    part = partition(larger, 5, how, seed=1)
+    nodes = np.concatenate(part.nodes)
+    assert sorted(nodes.tolist()) == list(range(larger.num_nodes))
+    kept = sum(graph.num_links for graph in part.subgraphs)
+    assert kept + part.missing_links == larger.num_links
+    for graph, ids in zip(part.subgraphs, part.nodes, strict=True):
+        assert (graph.y == larger.y[ids]).all()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_owners_depend_on_the_seed_alone(larger: Graph, how: str) -> None:
+    first, again, other = (assign(larger, 4, how, seed) for seed in (3, 3, 4))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_missing_links_are_those_between_owners(graph: Graph) -> None:
+    owner = np.arange(graph.num_nodes) % 2
+    slow = sum(owner[a] != owner[b] for a, b in graph.links.T)
+    assert missing_links(graph, owner) == slow
+
+
+@pytest.mark.parametrize("how", ["louvain", "metis"])
+@pytest.mark.parametrize("owners", [3, 5, 10])
+def test_communities_make_owners_of_similar_size_with_few_missing_links(
+    larger: Graph, how: str, owners: int
+) -> None:
+    part = partition(larger, owners, how, seed=0)
+    sizes = np.array([len(ids) for ids in part.nodes])
+    assert sizes.max() / sizes.mean() <= 1.15
+    assert sizes.min() / sizes.mean() >= 0.5
+    assert part.missing_links < 0.8 * partition(larger, owners, "random", 0).missing_links
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed", "msacademic"])
+@pytest.mark.parametrize("how", ["louvain", "metis"])
+def test_real_graphs_are_cut_into_owners_of_similar_size(name: str, how: str) -> None:
+    graph = load(name)
+    for owners in (3, 5, 10):
+        sizes = np.bincount(assign(graph, owners, how, 0))
+        assert sizes.max() / sizes.mean() <= 1.15
+
+
+def test_one_clique_is_cut_though_it_has_one_community() -> None:
+    pairs = np.array([(a, b) for a in range(20) for b in range(a)]).T
+    clique = Graph.from_arrays(np.eye(20, dtype=np.float32), pairs, np.arange(20) % 2)
+    part = partition(clique, 2, "louvain", 0)
+    assert [len(ids) for ids in part.nodes] == [10, 10]
+
+
+def test_a_smaller_concentration_skews_labels_more(larger: Graph) -> None:
+    mild, strong = (label_skew_of(partition(larger, 3, f"label:{b}")) for b in (100, 0.3))
+    assert strong.mean() > 2 * mild.mean()
+
+
+@pytest.mark.parametrize(
+    ("owners", "how", "says"),
+    [
+        (3, "louvian", "Did you mean 'louvain'"),
+        (13, "random", "13 owners do not fit a graph of 60 nodes"),
+        (0, "random", "Ask for 1 to 12 owners"),
+        (3, "label:zero", "must be a number above 0"),
+        (3, "random:2", "takes no parameter"),
+        (12, "label:0.001", "fewer owners or a larger"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(graph: Graph, owners: int, how: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        partition(graph, owners, how)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.graph.graph import Graph
+from fedsage.graph.sampling import Hop, full_mean, sample_hops
+from fedsage.models.graphsage import GraphSage, Head, Norm, SageLayer, SageShape
+from fedsage.models.infer import infer_full, infer_sampled
+from fedsage.models.sparse import bag_product, sparse_product
+from fedsage.rng import generator
+from tests.graph.test_sampling import with_isolated
+
+
+def shape_of(graph: Graph, head: Head = "relu", norm: Norm = "none") -> SageShape:
+    return SageShape(graph.num_features, graph.num_classes, (8, 4), head, norm)
+
+
+def test_a_layer_is_equation_1(graph: Graph) -> None:
+    graph = with_isolated(graph)
+    layer = SageLayer(graph.num_features, 5, generator(0, "layer"))
+    torch.nn.init.normal_(layer.bias)
+    x = torch.from_numpy(graph.x.toarray())
+    phi = torch.cat([layer.phi_own, layer.phi_neighbors])
+    expected = []
+    for v in range(graph.num_nodes):
+        around = graph.neighbors(v)
+        zero = torch.zeros(graph.num_features)
+        mean = torch.stack([x[u] for u in around]).mean(0) if len(around) else zero
+        expected.append(torch.cat([x[v], mean]) @ phi + layer.bias)
+    for h in (graph.x, x):  # sparse and dense features
+        out = layer(h, h, full_mean(graph))
+        torch.testing.assert_close(out, torch.stack(expected))
+
+
+@pytest.mark.parametrize("product", [sparse_product, bag_product])
+def test_a_sparse_product_has_the_value_and_gradient_of_the_dense_one(
+    graph: Graph, product: object
+) -> None:
+    h = torch.randn(graph.num_features, 6, requires_grad=True)
+    dense = torch.from_numpy(graph.x.toarray())
+    target = torch.randn(graph.num_nodes, 6)
+    out = product(graph.x, h)  # type: ignore[operator]
+    torch.testing.assert_close(out, dense @ h)
+    (gradient,) = torch.autograd.grad((out * target).sum(), h)
+    torch.testing.assert_close(gradient, dense.T @ target)
+
+
+@pytest.mark.parametrize("head", ["relu", "l2", "direct"])
+@pytest.mark.parametrize("norm", ["none", "l2", "layer"])
+def test_inference_by_layers_is_the_forward_pass_on_full_neighborhoods(
+    graph: Graph, head: Head, norm: Norm
+) -> None:
+    graph = with_isolated(graph)
+    model = GraphSage(shape_of(graph, head, norm), generator(0, "phi"))
+    everything = np.arange(graph.num_nodes)
+    hop = Hop(everything, everything, full_mean(graph))
+    torch.testing.assert_close(infer_full(model, graph), model(graph.x, [hop, hop]))
+
+
+def test_nodes_in_batches_give_the_same_logits(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    whole = infer_full(model, graph)
+    monkeypatch.setattr("fedsage.models.infer.chunks.__defaults__", (7,))
+    torch.testing.assert_close(infer_full(model, graph), whole)
+
+
+def test_sampled_inference_approaches_full_inference_with_a_large_fanout(graph: Graph) -> None:
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    nodes = np.arange(10)
+    many = infer_sampled(model, graph, nodes, (3000, 3000), generator(0, "many"))
+    torch.testing.assert_close(many, infer_full(model, graph)[:10], atol=0.05, rtol=0.05)
+    assert infer_sampled(model, graph, nodes[:0], (5, 5), generator(0, "none")).shape == (0, 3)
+
+
+def test_renumbering_nodes_changes_nothing_but_the_order(graph: Graph) -> None:
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    order = generator(0, "order").permutation(graph.num_nodes)
+    permuted = infer_full(model, graph.induced(order))
+    torch.testing.assert_close(permuted, infer_full(model, graph)[torch.from_numpy(order)])
+
+
+def test_dense_and_sparse_features_give_the_same_gradients(graph: Graph) -> None:
+    dense = Graph.from_arrays(graph.x.toarray(), graph.links, graph.y, graph.class_names)
+    hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
+    gradients = []
+    for one in (graph, dense):
+        model = GraphSage(shape_of(one), generator(0, "phi"))
+        loss = model(one.x, hops, 0.5, generator(0, "drop")).square().sum()
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    for sparse, full in zip(*gradients, strict=True):
+        torch.testing.assert_close(sparse, full)
+
+
+def test_dropout_keeps_the_mean_and_draws_from_its_own_stream(graph: Graph) -> None:
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
+    first = model(graph.x, hops, 0.5, generator(0, "drop"))
+    again = model(graph.x, hops, 0.5, generator(0, "drop"))
+    other = model(graph.x, hops, 0.5, generator(1, "drop"))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(model(graph.x, hops), model(graph.x, hops, 0.0, generator(2, "drop")))
+
+
+def test_no_dense_matrix_of_all_features_is_ever_made(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("sparse features were made dense")
+
+    monkeypatch.setattr(type(graph.x), "toarray", refuse)
+    monkeypatch.setattr(type(graph.x), "todense", refuse)
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
+    model(graph.x, hops).sum().backward()
+    infer_full(model, graph)
+
+
+@pytest.mark.parametrize("widths", [(4,), (8, 4, 4)])
+def test_any_depth_works(graph: Graph, widths: tuple[int, ...]) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, widths)
+    model = GraphSage(shape, generator(0, "phi"))
+    hops = sample_hops(graph, np.arange(5), (3,) * len(widths), generator(0, "hops"))
+    assert model(graph.x, hops).shape == (5, graph.num_classes)
+    assert infer_full(model, graph).shape == (graph.num_nodes, graph.num_classes)

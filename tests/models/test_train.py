@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.graph.graph import Graph
+from fedsage.models.classifier import NodeClassifier, load_models, save_models
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.infer import infer_full, predicted_labels
+from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
+from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.models.train import Training, train_epoch
+from fedsage.rng import generator
+
+TRAINING = Training(eta=0.02, batch_size=16, fanouts=(3, 3))
+
+
+def new_model(graph: Graph) -> GraphSage:
+    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
+    return GraphSage(shape, generator(0, "phi"))
+
+
+def epochs(graph: Graph, training: Training, count: int, model: GraphSage) -> list[float]:
+    optimizer = make_optimizer(model, training.optimizer, training.eta, training.weight_decay)
+    nodes = np.arange(40)
+    return [
+        train_epoch(model, optimizer, graph, nodes, training, generator(0, "epoch", t))
+        for t in range(count)
+    ]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_training_lowers_the_loss(graph: Graph, optimizer: str) -> None:
+    eta = 0.2 if optimizer == "sgd" else 0.02
+    training = replace(TRAINING, optimizer=optimizer, eta=eta)  # type: ignore[arg-type]
+    losses = epochs(graph, training, 100, new_model(graph))
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_training_fits_what_it_was_trained_on(graph: Graph) -> None:
+    model = new_model(graph)
+    epochs(graph, TRAINING, 60, model)
+    predicted = predicted_labels(model, graph, np.arange(40), TRAINING, generator(0, "q"))
+    assert (predicted == graph.y[:40]).mean() > 0.9
+
+
+def test_labels_outside_the_training_nodes_change_nothing(graph: Graph) -> None:
+    y = graph.y.copy()
+    y[40:] = (y[40:] + 1) % graph.num_classes
+    other = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names)
+    first, second = new_model(graph), new_model(graph)
+    epochs(graph, TRAINING, 3, first)
+    epochs(other, TRAINING, 3, second)
+    assert sha256_of(parameters_of(first)) == sha256_of(parameters_of(second))
+
+
+def test_an_optimizer_goes_on_from_its_moments(graph: Graph) -> None:
+    nodes = np.arange(40)
+    undisturbed = new_model(graph)
+    optimizer = make_optimizer(undisturbed, "adam", 0.02, 0.0)
+    resumed = new_model(graph)
+    for t in range(4):
+        stream = generator(0, "epoch", t)
+        train_epoch(undisturbed, optimizer, graph, nodes, TRAINING, stream)
+        fresh = make_optimizer(resumed, "adam", 0.02, 0.0)
+        if t:
+            load_moments(fresh, resumed, moments)  # noqa: F821
+        train_epoch(resumed, fresh, graph, nodes, TRAINING, generator(0, "epoch", t))
+        moments = moments_of(fresh, resumed)  # noqa: F841
+    assert sha256_of(parameters_of(undisturbed)) == sha256_of(parameters_of(resumed))
+
+
+def test_weight_decay_shrinks_weights(graph: Graph) -> None:
+    def norm(weight_decay: float) -> float:
+        model = new_model(graph)
+        epochs(graph, replace(TRAINING, weight_decay=weight_decay), 10, model)
+        return sum(float(w.detach().square().sum()) for w in model.parameters())
+
+    assert norm(0.1) < norm(0.0)
+
+
+def test_saved_models_come_back_bit_for_bit(graph: Graph, tmp_path: object) -> None:
+    models = []
+    for seed in range(2):
+        model = GraphSage(new_model(graph).shape, generator(seed, "phi"))
+        models.append(NodeClassifier(model.shape, parameters_of(model), graph.class_names))
+    save_models(models, tmp_path)  # type: ignore[arg-type]
+    back = load_models(tmp_path)  # type: ignore[arg-type]
+    assert [sha256_of(m.phi) for m in back] == [sha256_of(m.phi) for m in models]
+    assert (back[0].predict(graph) == models[0].predict(graph)).all()
+    assert back[0].predict_proba(graph).sum(axis=1) == pytest.approx(np.ones(60), abs=1e-5)
+    torch.testing.assert_close(
+        torch.from_numpy(back[1].predict_proba(graph)),
+        infer_full(model, graph).softmax(dim=1),
+    )

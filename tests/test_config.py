@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsage.cli.settings import toml_lines
+from fedsage.config import Config, load_config, read_assignments, read_toml
+from fedsage.errors import ConfigError
+
+
+def test_a_misspelt_key_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"Unknown key .classifier.etta.\. Did you mean .eta."
+    ):
+        load_config({"classifier": {"etta": 0.1}})
+
+
+def test_a_misspelt_section_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'classifier'"):
+        load_config({"clasifier": {"eta": 0.1}})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("classifier.eta=-1", "classifier.eta' is -1"),
+        ("classifier.eta=fast", "classifier.eta' is 'fast'"),
+        ("model.dropout=1.0", "less than 1"),
+        ("model.head=tanh", "'relu', 'l2' or 'direct'"),
+        ("data.owners=0", "greater than 0"),
+        ("data.train=0.9", "leave no test nodes"),
+        ("model.widths=[8,8,8]", "3 layers"),
+        ("run.preset=fast", "Unknown preset 'fast'"),
+        ("eta=1", "section.key=value"),
+    ],
+)
+def test_a_bad_value_says_what_was_seen(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings = read_assignments([text])
+        load_config(settings, preset=settings.get("run", {}).get("preset", "best"))
+    assert says in str(caught.value)
+
+
+def test_later_layers_win_over_earlier_ones_and_over_the_preset(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[classifier]\neta = 0.5\nrounds_c = 7\n")
+    config = load_config(
+        read_toml(file), read_assignments(["classifier.eta=0.25"]), preset="paper"
+    )
+    assert config.classifier.eta == 0.25
+    assert config.classifier.rounds_c == 7
+    assert config.model.head == "l2"  # from the preset
+    assert config.run.preset == "paper"
+
+
+def test_printed_settings_are_a_config_file_for_the_same_settings(tmp_path: Path) -> None:
+    config = load_config(read_assignments(["model.widths=[16,8]"]), preset="paper")
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(toml_lines(config)))
+    assert load_config(read_toml(file), preset="paper") == config
+
+
+def test_the_config_is_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Config().classifier.eta = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", ["False", "false"])
+def test_values_on_the_command_line_are_read_as_what_they_are(value: str) -> None:
+    settings = read_assignments(["a.flag=" + value, "a.list=[1, 2]", "a.word=hello"])
+    assert settings["a"]["list"] == [1, 2]
+    assert settings["a"]["word"] == "hello"
+    assert settings["a"]["flag"] in (False, "False")

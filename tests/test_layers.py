@@ -1,0 +1,74 @@
+"""Who may import whom: down, or from its own folder; never sideways, never up."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fedsage
+
+PACKAGE = Path(fedsage.__file__).parent
+LAYERS = [
+    {"errors", "shapes", "rng", "config"},
+    {"graph"},
+    {"models"},
+    {"protocol"},
+    {"engines", "evaluation"},
+    {"methods"},
+    {"prepare"},
+    {"run", "reproduce", "bench"},
+    {"compare"},
+    {"cli"},
+]
+LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
+MAY_SEE_CONFIG = {"prepare", "run", "compare", "cli"}
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(source: Path) -> str:
+    inside = source.relative_to(PACKAGE)
+    return inside.parts[0].removesuffix(".py")
+
+
+def imports(source: Path) -> list[tuple[int, str]]:
+    nodes = ast.walk(ast.parse(source.read_text()))
+    found = [(n.level, n.module or "") for n in nodes if isinstance(n, ast.ImportFrom)]
+    return [(level, module) for level, module in found if level or module.startswith("fedsage")]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down(source: Path) -> None:
+    part = part_of(source)
+    if part == "__init__":
+        return
+    for level, module in imports(source):
+        assert level == 0, "imports have one form: from fedsage.part.module import name"
+        other = module.split(".")[1]
+        if other != part and LAYER[part] > 0:
+            assert LAYER[other] < LAYER[part], f"{part}/{source.name} imports {other}"
+        assert LAYER[other] <= LAYER[part]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_edges_see_the_config(source: Path) -> None:
+    if part_of(source) in MAY_SEE_CONFIG | {"__init__", "config"}:
+        return
+    assert "fedsage.config" not in [module for _, module in imports(source)]
+
+
+def test_evaluation_does_not_know_the_protocol() -> None:
+    for source in PACKAGE.glob("evaluation/*.py"):
+        parts = {module.split(".")[1] for _, module in imports(source)}
+        assert "protocol" not in parts and "engines" not in parts, source.name
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_draw_comes_from_a_global_stream(source: Path) -> None:
+    if source.name in ("rng.py", "plain.py"):  # the source of streams; a baseline of the bench
+        return
+    text = source.read_text()
+    for forbidden in ("torch.manual_seed", "torch.rand", "nn.Dropout", "np.random.seed",
+                      "np.random.rand", "default_rng("):  # fmt: skip
+        assert forbidden not in text

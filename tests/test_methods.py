@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from fedsage.config import load_config
+from fedsage.errors import ConfigError, DataError, FedSageError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, by_owner
+from fedsage.run import ignore_line, run, run_config
+
+if TYPE_CHECKING:
+    from tests.conftest import Train
+
+METHODS = ("locsage", "fedsage", "globsage")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
+    history = train(method, classifier={"rounds_c": 4}).history
+    models = 3 if method == "locsage" else 1
+    assert len(history) == 4 * models
+    assert [line.round for line in history] == [0, 1, 2, 3] * models
+
+
+def test_all_methods_on_one_seed_see_the_same_owners_and_test_nodes(train: Train) -> None:
+    results = [train(method) for method in METHODS]
+    lines = [
+        [(o.nodes, o.links, o.train, o.val, o.test) for o in result.record.per_owner]
+        for result in results
+    ]
+    assert lines[0] == lines[1] == lines[2]
+    confusions = [np.array(result.record.confusion) for result in results]
+    tested = [counts.sum(axis=1) for counts in confusions]
+    assert (tested[0] == 3 * tested[1]).all()  # LocSage's three models are all asked
+    assert (tested[1] == tested[2]).all()
+
+
+def test_the_kept_round_is_the_first_that_is_best_on_validation_nodes(train: Train) -> None:
+    result = train(classifier={"rounds_c": 8})
+    best = max(line.validation for line in result.history)
+    first = next(line.round for line in result.history if line.validation == best)
+    assert (result.record.round, result.record.validation) == (first, best)
+    last = train(classifier={"rounds_c": 8, "selection": "last"})
+    assert last.record.round == 7
+
+
+def test_labels_of_test_nodes_change_no_weight(graph: Graph, owners: Partition) -> None:
+    from fedsage.graph.split import split_nodes
+
+    y = graph.y.copy()
+    for i, (part, ids) in enumerate(zip(owners.subgraphs, owners.nodes, strict=True)):
+        test = ids[split_nodes(part, 0.6, 0.2, 0, i).test]
+        y[test] = (y[test] + 1) % graph.num_classes
+    other = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names)
+    owner = np.empty(graph.num_nodes, dtype=np.int64)
+    for i, ids in enumerate(owners.nodes):
+        owner[ids] = i
+    settings = {"classifier": {"rounds_c": 3}}
+    first = run(owners, "fedsage", evaluate_on=graph, settings=settings)
+    second = run(by_owner(other, owner, 3, "random", 0), "fedsage", evaluate_on=other,
+                 settings=settings)  # fmt: skip
+    assert first.record.model_sha256 == second.record.model_sha256
+    assert first.accuracy["global"] != second.accuracy["global"]
+
+
+def test_local_accuracy_is_over_all_test_nodes(train: Train) -> None:
+    record = train().record
+    expected = np.average([o.local for o in record.per_owner], weights=[4, 4, 4])
+    assert record.accuracy["local"] == pytest.approx(expected)
+
+
+def test_accuracy_agrees_with_the_confusion_matrix(train: Train) -> None:
+    for method in METHODS:
+        record = train(method).record
+        counts = np.array(record.confusion)
+        assert record.accuracy["global"] == pytest.approx(np.trace(counts) / counts.sum())
+
+
+def test_bytes_cross_in_fedsage_alone(train: Train) -> None:
+    carried = {method: train(method).record.bytes["classifier"]["up"] for method in METHODS}
+    assert carried["fedsage"] > 0
+    assert carried["locsage"] == carried["globsage"] == 0
+
+
+def test_the_model_predicts_as_it_was_judged(train: Train, graph: Graph) -> None:
+    result = train(classifier={"rounds_c": 30, "eta": 0.01})
+    predicted = result.model.predict(graph)
+    assert predicted.shape == (graph.num_nodes,)
+    assert (predicted == graph.y).mean() > 0.5
+
+
+def test_without_the_whole_graph_there_is_no_global_accuracy(owners: Partition) -> None:
+    settings = {"classifier": {"rounds_c": 1}}
+    assert run(owners, "fedsage", settings=settings).accuracy["global"] is None
+    with pytest.raises(ConfigError, match="evaluate_on"):
+        run(owners, "globsage", settings=settings)
+
+
+def test_local_models_are_not_taken_for_a_shared_one(train: Train) -> None:
+    result = train("locsage")
+    assert len(result.models) == 3
+    with pytest.raises(FedSageError, match="3 local models"):
+        _ = result.model
+
+
+def test_a_class_without_a_training_node_is_refused(graph: Graph, owners: Partition) -> None:
+    named = Graph(graph.x, graph.indptr, graph.indices, graph.y, (*graph.class_names, "rare"))
+    owner = np.arange(60) % 3
+    part = by_owner(named, owner, 3, "random", 0)
+    with pytest.raises(DataError, match="Class 'rare' has no training node"):
+        run(part, "fedsage")
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_one(owners: Partition) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'fedsage'"):
+        run(owners, "fedsag")
+
+
+def test_a_device_that_is_not_there_is_refused(owners: Partition) -> None:
+    with pytest.raises(ConfigError, match="cannot be used here"):
+        run(owners, "fedsage", settings={"run": {"device": "cuda:77"}})
+
+
+@pytest.mark.parametrize("inference", ["full", "sampled"])
+def test_training_beats_guessing(inference: str) -> None:
+    larger = {
+        "data": {"dataset": "synthetic"},
+        "synthetic": {"nodes": 400, "classes": 4, "features": 200},
+        "classifier": {"rounds_c": 12},
+        "evaluation": {"inference": inference},
+    }
+    result = run_config(load_config(larger), ignore_line)
+    assert result.accuracy["global"] > 0.6
+    assert result.accuracy["local"] > 0.6
+    assert result.record.macro_f1 > 0.6

@@ -1,0 +1,28 @@
+"""Every equation of the paper that is built can be found by name, and says where it is from."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+TABLE = [
+    ("Sec. 3.1", "fedsage.graph.partition", "partition"),
+    ("Sec. 3.1", "fedsage.graph.partition", "missing_links"),
+    ("Sec. 3.1", "fedsage.evaluation.evaluate", "aggregated_risk"),
+    ("Eq. (1)", "fedsage.models.graphsage", "SageLayer.forward"),
+    ("Eq. (2)", "fedsage.models.losses", "classification_loss"),
+    ("Sec. 3.2", "fedsage.methods", "fedsage"),
+    ("Procedure B", "fedsage.protocol.server", "server_execution_for_c"),
+    ("Procedure B", "fedsage.protocol.server", "average"),
+    ("Procedure F", "fedsage.protocol.owner", "DataOwner.local_update_c"),
+]
+
+
+@pytest.mark.parametrize(("place", "module", "name"), TABLE, ids=[row[2] for row in TABLE])
+def test_the_function_exists_and_names_its_place(place: str, module: str, name: str) -> None:
+    found: object = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    first = (found.__doc__ or "").split("\n\n")[0]
+    assert place in first

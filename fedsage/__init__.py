@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fedsage.graph.partition import partition as partition
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
-    from fedsage.run import RunResult as RunResult
-    from fedsage.run import run as run
+    from fedsage.runs import RunResult as RunResult
+    from fedsage.runs import run as run
 
 HOME = {
     "FedSageError": "fedsage.errors",
@@ -33,12 +33,12 @@ HOME = {
     "HistoryLine": "fedsage.evaluation.results",
     "NodeClassifier": "fedsage.models.classifier",
     "Partition": "fedsage.graph.partition",
-    "RunResult": "fedsage.run",
+    "RunResult": "fedsage.runs",
     "load": "fedsage.graph.load",
     "load_graph": "fedsage.graph.io",
     "load_models": "fedsage.models.classifier",
     "partition": "fedsage.graph.partition",
-    "run": "fedsage.run",
+    "run": "fedsage.runs",
     "save_graph": "fedsage.graph.io",
 }
 

@@ -15,13 +15,13 @@ import tests.checker  # noqa: F401
 with install_import_hook("fedsage", "tests.checker.check"):
     import fedsage.cli.main
     import fedsage.compare
-    import fedsage.run  # noqa: F401
+    import fedsage.runs  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.graph.synthetic import synthetic
-from fedsage.run import RunResult, execute, ignore_line, new_stopwatch
+from fedsage.runs import RunResult, execute, ignore_line, new_stopwatch
 
 torch.set_num_threads(1)
 

@@ -18,12 +18,12 @@ LAYERS = [
     {"engines", "evaluation"},
     {"methods"},
     {"prepare"},
-    {"run", "reproduce", "bench"},
+    {"runs", "reproduce", "bench"},
     {"compare"},
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {"prepare", "run", "compare", "cli"}
+MAY_SEE_CONFIG = {"prepare", "runs", "compare", "cli"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -9,7 +9,7 @@ from fedsage.config import load_config
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner
-from fedsage.run import ignore_line, run, run_config
+from fedsage.runs import ignore_line, run, run_config
 
 if TYPE_CHECKING:
     from tests.conftest import Train

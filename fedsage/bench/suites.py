@@ -112,7 +112,7 @@ def run_suite() -> Iterator[Figure]:
     """Whole FedSage runs, each in a process of its own: CPU seconds and peak memory."""
     for name in [name for name in DATASETS if find(name)] or ["synthetic"]:
         code = (
-            "from fedsage.config import load_config; from fedsage.run import run_config; "
+            "from fedsage.config import load_config; from fedsage.runs import run_config; "
             f"config = load_config({{'data': {{'dataset': '{name}'}}}}); "
             "record = run_config(config, lambda line: None).record; "
             "print([record.cpu_seconds, record.peak_rss_mb])"

@@ -75,7 +75,7 @@ def compare(
     from fedsage.compare import as_json, write_rows
     from fedsage.compare import compare as compare_methods
     from fedsage.evaluation.results import claim
-    from fedsage.run import check_method
+    from fedsage.runs import check_method
 
     if not names:
         raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
@@ -110,7 +110,7 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
         write_result,
     )
     from fedsage.models.classifier import save_models
-    from fedsage.run import check_method, run_config
+    from fedsage.runs import check_method, run_config
 
     check_method(settings.run.method)
     claim(folder, force)

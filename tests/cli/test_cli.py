@@ -209,6 +209,6 @@ def test_an_interrupt_is_exit_code_130(fedsage: Call, monkeypatch: pytest.Monkey
     def interrupted(*arguments: object, **keywords: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsage.run.run_config", interrupted)
+    monkeypatch.setattr("fedsage.runs.run_config", interrupted)
     done = fedsage("run", *SMALL)
     assert done.code == 130 and "Traceback" not in done.err

@@ -40,7 +40,7 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     from fedsage.graph.partition import partition
-    from fedsage.run import execute, ignore_line, new_stopwatch
+    from fedsage.runs import execute, ignore_line, new_stopwatch
 
     alone = partition(graph, 1, "random", 0)
     results = []

@@ -1,0 +1,100 @@
+"""Accuracy of every method on every cell, over seeds: one JSON file a dataset and preset.
+
+    python benchmarks/accuracy.py --datasets cora,citeseer --preset best --seeds 5
+
+A cell that is in the file already is not run again, so a run that was stopped goes on.
+``python benchmarks/accuracy.py --table`` prints what the files hold as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedsage.config import load_config
+from fedsage.evaluation.metrics import mean_and_std
+from fedsage.evaluation.results import Provenance, write_json
+from fedsage.reproduce.paper import paper_accuracy
+from fedsage.runs import ignore_line, run_config
+
+FOLDER = Path(__file__).parent.parent / "docs" / "results"
+KEYS = ("method", "dataset", "owners", "partition", "preset", "seed")
+
+
+def cells(arguments: argparse.Namespace, dataset: str) -> Iterator[tuple[str, int, int]]:
+    """GlobSage does not depend on M but for its split, so it runs at the first M alone."""
+    for seed in range(arguments.seeds):
+        for owners in arguments.owners:
+            for method in arguments.methods:
+                if method != "globsage" or owners == arguments.owners[0]:
+                    yield method, owners, seed
+
+
+def measure(arguments: argparse.Namespace, dataset: str) -> None:
+    path = FOLDER / f"accuracy-{arguments.preset}-{dataset}.json"
+    held: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
+    done = {tuple(run[key] for key in KEYS) for run in held["runs"]}
+    for method, owners, seed in cells(arguments, dataset):
+        if (method, dataset, owners, "louvain", arguments.preset, seed) in done:
+            continue
+        config = load_config(
+            {"run": {"method": method, "seed": seed}},
+            {"data": {"dataset": dataset, "owners": owners}},
+            preset=arguments.preset,
+        )
+        record = run_config(config, ignore_line).record
+        held["runs"].append(
+            {key: getattr(record, key) for key in KEYS}
+            | {key: getattr(record, key) for key in ("accuracy", "macro_f1", "round")}
+            | {"validation": record.validation, "cpu_seconds": record.cpu_seconds}
+        )
+        made = Provenance(config.model_dump(mode="json"), "python benchmarks/accuracy.py")
+        held |= {"versions": made.versions, "commit": made.commit, "machine": made.machine}
+        write_json(path, held)
+
+
+def table() -> Iterator[str]:
+    """Mean ± standard deviation of every cell, with the paper's value where it has one."""
+    groups: dict[tuple[str, str, int, str], list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(FOLDER.glob("accuracy-*.json")):
+        for run in json.loads(path.read_text())["runs"]:
+            groups[run["preset"], run["dataset"], run["owners"], run["method"]].append(run)
+    yield "| preset | dataset | M | method | global | local | paper | seeds | CPU s a run |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for (preset, dataset, owners, method), runs in sorted(groups.items()):
+        found = [
+            mean_and_std([run["accuracy"][k] for run in runs]) for k in ("global", "local")
+        ]
+        paper = paper_accuracy(method, dataset, owners, "louvain")
+        cpu = sum(run["cpu_seconds"] for run in runs) / len(runs)
+        shown = " | ".join(f"{mean:.4f} ± {std:.4f}" for mean, std in found)
+        yield (
+            f"| {preset} | {dataset} | {owners} | {method} | {shown} | "
+            f"{'' if paper is None else f'{paper:.4f}'} | {len(runs)} | {cpu:.0f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", default="cora,citeseer,pubmed,msacademic")
+    parser.add_argument("--methods", default="fedsage,globsage,locsage")
+    parser.add_argument("--owners", default="3,5,10")
+    parser.add_argument("--preset", default="best")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="print what the files hold")
+    arguments = parser.parse_args()
+    arguments.methods = arguments.methods.split(",")
+    arguments.owners = [int(owners) for owners in arguments.owners.split(",")]
+    if arguments.table:
+        print("\n".join(table()))
+        return
+    for dataset in arguments.datasets.split(","):
+        measure(arguments, dataset)
+
+
+if __name__ == "__main__":
+    main()

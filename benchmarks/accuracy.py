@@ -3,7 +3,7 @@
     python benchmarks/accuracy.py --datasets cora,citeseer --preset best --seeds 5
 
 A cell that is in the file already is not run again, so a run that was stopped goes on.
-``python benchmarks/accuracy.py --table`` prints what the files hold as Markdown.
+``--table`` prints what the files hold as Markdown, ``--readme`` renews the README's table.
 """
 
 from __future__ import annotations
@@ -57,15 +57,23 @@ def measure(arguments: argparse.Namespace, dataset: str) -> None:
         write_json(path, held)
 
 
-def table() -> Iterator[str]:
-    """Mean ± standard deviation of every cell, with the paper's value where it has one."""
-    groups: dict[tuple[str, str, int, str], list[dict[str, Any]]] = defaultdict(list)
+Cell = tuple[str, str, int, str]
+
+
+def by_cell() -> dict[Cell, list[dict[str, Any]]]:
+    """All runs on disk, by preset, dataset, M and method."""
+    groups: dict[Cell, list[dict[str, Any]]] = defaultdict(list)
     for path in sorted(FOLDER.glob("accuracy-*.json")):
         for run in json.loads(path.read_text())["runs"]:
             groups[run["preset"], run["dataset"], run["owners"], run["method"]].append(run)
+    return groups
+
+
+def table() -> Iterator[str]:
+    """Mean ± standard deviation of every cell, with the paper's value where it has one."""
     yield "| preset | dataset | M | method | global | local | paper | seeds | CPU s a run |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for (preset, dataset, owners, method), runs in sorted(groups.items()):
+    for (preset, dataset, owners, method), runs in sorted(by_cell().items()):
         found = [
             mean_and_std([run["accuracy"][k] for run in runs]) for k in ("global", "local")
         ]
@@ -78,6 +86,32 @@ def table() -> Iterator[str]:
         )
 
 
+def summary() -> Iterator[str]:
+    """The README's table: the preset ``best`` beside the paper, global accuracy."""
+    cells = by_cell()
+    yield "| dataset | M | LocSage | FedSage | GlobSage | the paper's FedSage | FedSage+ | GlobSage |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for dataset in ("cora", "citeseer", "pubmed", "msacademic"):
+        for owners in (3, 5, 10):
+            row = [dataset, str(owners)]
+            for method in ("locsage", "fedsage", "globsage"):
+                runs = cells.get(("best", dataset, owners, method), [])
+                mean, std = mean_and_std([run["accuracy"]["global"] for run in runs] or [0.0])
+                row.append(f"{mean:.4f} ± {std:.4f}" if runs else "")
+            for method in ("fedsage", "fedsage+", "globsage"):
+                row.append(f"{paper_accuracy(method, dataset, owners, 'louvain'):.4f}")
+            yield f"| {' | '.join(row)} |"
+
+
+def write_readme() -> None:
+    """Put the summary between the README's marks."""
+    path = FOLDER.parent.parent / "README.md"
+    before, _, rest = path.read_text().partition("<!-- results -->\n")
+    _, _, after = rest.partition("<!-- /results -->")
+    lines = "\n".join(summary())
+    path.write_text(f"{before}<!-- results -->\n{lines}\n<!-- /results -->{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", default="cora,citeseer,pubmed,msacademic")
@@ -86,11 +120,15 @@ def main() -> None:
     parser.add_argument("--preset", default="best")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="print what the files hold")
+    parser.add_argument("--readme", action="store_true", help="renew the README's table")
     arguments = parser.parse_args()
     arguments.methods = arguments.methods.split(",")
     arguments.owners = [int(owners) for owners in arguments.owners.split(",")]
     if arguments.table:
         print("\n".join(table()))
+        return
+    if arguments.readme:
+        write_readme()
         return
     for dataset in arguments.datasets.split(","):
         measure(arguments, dataset)

@@ -11,9 +11,7 @@ print(f"{owners.num_owners} owners, {owners.missing_links} links missing between
 settings = {"classifier": {"rounds_c": 10}}
 for method in ("locsage", "fedsage", "globsage"):
     result = fs.run(owners, method=method, seed=0, evaluate_on=graph, settings=settings)
-    print(
-        f"{method:<9} global {result.accuracy['global']:.3f} local {result.accuracy['local']:.3f}"
-    )
+    print(method, {name: round(share, 3) for name, share in result.accuracy.items()})
 
 labels = result.model.predict(graph)  # full neighborhoods, in batches
 print(f"the last model predicts {graph.class_names[labels[0]]!r} for node 0")

@@ -67,7 +67,9 @@ class ModelConfig(Section):
         "relu", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
     )
     norm: Literal["none", "l2", "layer"] = Field("none", description="between layers")
-    dropout: float = Field(0.5, ge=0, lt=1, description="on hidden layers")
+    dropout: float = Field(
+        0.3, ge=0, le=0.99, description="on hidden layers, in steps of 1/256"
+    )
 
 
 class ClassifierConfig(Section):
@@ -105,7 +107,10 @@ class RunConfig(Section):
     preset: Preset = "best"
     engine: Literal["inprocess"] = "inprocess"
     device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
-    threads: PositiveInt = Field(1, description="of torch; results may depend on it")
+    kernel: Literal["auto", "fused", "torch"] = Field(
+        "auto", description="compiled training step where it applies, or torch's"
+    )
+    threads: PositiveInt = Field(1, description="of dense products; results may depend on it")
     workers: PositiveInt = Field(1, description="owners at a time; results do not depend on it")
 
 

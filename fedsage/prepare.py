@@ -16,7 +16,7 @@ from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.parameters import parameters_of
-from fedsage.models.train import Training
+from fedsage.models.training import Training
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
@@ -75,6 +75,7 @@ def training_of(config: Config) -> Training:
         weighting=classifier.weighting,
         inference=config.evaluation.inference,
         device=config.run.device,
+        kernel=config.run.kernel,
     )
 
 

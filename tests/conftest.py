@@ -10,6 +10,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+import fedsage.models.fused_kernel
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):

@@ -26,7 +26,7 @@ def test_a_misspelt_section_is_refused_with_the_nearest_known_one() -> None:
     [
         ("classifier.eta=-1", "classifier.eta' is -1"),
         ("classifier.eta=fast", "classifier.eta' is 'fast'"),
-        ("model.dropout=1.0", "less than 1"),
+        ("model.dropout=1.0", "less than or equal to 0.99"),
         ("model.head=tanh", "'relu', 'l2' or 'direct'"),
         ("data.owners=0", "greater than 0"),
         ("data.train=0.9", "leave no test nodes"),

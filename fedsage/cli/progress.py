@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
@@ -88,6 +89,19 @@ def state(line: HistoryLine) -> str:
     """One round in a few words."""
     words = [f"loss {line.loss:.3f}", f"validation {line.validation:.3f}", carried(line)]
     return ", ".join(word for word in words if word)
+
+
+def announce_compiling() -> None:
+    """Make the compiled training step ready; say so where it is not in the cache yet."""
+    from fedsage.models.fused import warm_up
+
+    words = "compiling the training step, once on this machine (about 20 s) …"
+    notice = threading.Timer(2.0, print, [words], {"file": sys.stderr, "flush": True})
+    notice.start()
+    try:
+        warm_up()
+    finally:
+        notice.cancel()
 
 
 def ensure_here(dataset: str) -> None:

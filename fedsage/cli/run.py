@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsage.cli import options, show
-from fedsage.cli.progress import ensure_here, rounds
+from fedsage.cli.progress import announce_compiling, ensure_here, rounds
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 
@@ -117,6 +117,8 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     per_model = settings.data.owners if settings.run.method.startswith("locsage") else 1
     label = f"{settings.run.method}, seed {settings.run.seed}"
     ensure_here(settings.data.dataset)
+    if settings.run.kernel != "torch":
+        announce_compiling()
     with rounds(label, settings.classifier.rounds_c * per_model) as progress:
 
         def on_line(line: HistoryLine) -> None:

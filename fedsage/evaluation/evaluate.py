@@ -20,7 +20,7 @@ from fedsage.evaluation.metrics import (
 from fedsage.graph.graph import Graph
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.infer import query
-from fedsage.models.train import Training
+from fedsage.models.training import Training
 from fedsage.shapes import Array, NodeIds
 
 

@@ -6,24 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 from scipy.sparse import csr_array
 
 from fedsage.graph.graph import Graph
-from fedsage.shapes import Array, NodeIds, SparseMatrix
+from fedsage.shapes import NodeIds, SparseMatrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hop:
     """What one GraphSage layer needs: who is computed, from whom, and how it is averaged.
 
-    ``inputs`` are the distinct nodes whose :math:`h^{k-1}` is needed. The targets are
-    ``inputs[own]``, and row ``v`` of ``mean`` averages over the neighbors of target ``v``
-    (an empty row where there are none, so that its aggregate is zero).
+    ``inputs`` are the distinct nodes whose :math:`h^{k-1}` is needed. The first of them, as
+    many as ``mean`` has rows, are the targets. Row ``v`` of ``mean`` averages over the
+    neighbors of target ``v`` (an empty row where there are none, so that its aggregate is
+    zero).
     """
 
     inputs: NodeIds
-    own: Int[Array, " targets"]
     mean: SparseMatrix
 
 
@@ -39,7 +38,9 @@ def node_batches(
 def sample_hops(
     graph: Graph, batch: NodeIds, fanouts: Sequence[int], generator: np.random.Generator
 ) -> list[Hop]:
-    """The sampled neighborhood of ``batch``: one :class:`Hop` a layer, the first layer first.
+    """The sampled neighborhood of ``batch``, distinct nodes: one :class:`Hop` a layer.
+
+    The first layer comes first.
 
     Note:
         Neighbors are drawn uniformly with replacement, ``fanouts[k]`` for each node of
@@ -63,15 +64,20 @@ def sample_hop(
     linked = degree > 0
     draw = generator.random((int(linked.sum()), fanout)) * degree[linked, None]
     drawn = graph.indices[start[linked, None] + draw.astype(np.int64)]
-    inputs, position = np.unique(np.concatenate([targets, drawn.ravel()]), return_inverse=True)
+    inputs, position = in_order_of_appearance(np.concatenate([targets, drawn.ravel()]))
     pointer = np.concatenate([[0], np.cumsum(linked * fanout)])
     weight = np.full(drawn.size, 1 / fanout, dtype=np.float32)
     shape = len(targets), len(inputs)
-    return Hop(
-        inputs=inputs,
-        own=position[: len(targets)],
-        mean=csr_array((weight, position[len(targets) :], pointer), shape=shape),
-    )
+    return Hop(inputs, csr_array((weight, position[len(targets) :], pointer), shape=shape))
+
+
+def in_order_of_appearance(nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
+    """The distinct nodes, by first appearance, and where each of ``nodes`` stands there."""
+    distinct, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return distinct[order], rank[inverse]
 
 
 def full_mean(graph: Graph) -> SparseMatrix:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor, nn
 
 from fedsage.graph.sampling import Hop
+from fedsage.models.dropout import dropout_key, kept, kept_scale
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import sparse_product
 from fedsage.shapes import NodeFeatures, NodeIds, SparseMatrix
@@ -107,11 +108,12 @@ class GraphSage(nn.Module):
             dropout: Share of hidden values set to zero while training.
             generator: Where dropout draws from.
         """
+        key = dropout_key(generator) if dropout and generator is not None else None
         h: Inputs = feature_rows(x, hops[0].inputs, self.device)
         for k, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
-            h = self.activate(layer(rows(h, hop.own), h, hop.mean), k)
-            if dropout and generator is not None and k < self.last_activated:
-                h = drop(h, dropout, generator)
+            h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k)
+            if key is not None and k < self.last_activated:
+                h = drop(h, dropout, key + k)
         logits: Tensor = self.head(h)
         return logits
 
@@ -152,20 +154,13 @@ def normalize(h: Hidden, norm: Norm) -> Hidden:
     return F.normalize(h, dim=1) if norm == "l2" else F.layer_norm(h, h.shape[1:])
 
 
-def drop(h: Hidden, share: float, generator: np.random.Generator) -> Hidden:
-    """Dropout that draws from ``generator``."""
-    kept = generator.random(tuple(h.shape), dtype=np.float32) >= share
-    return h * torch.from_numpy(kept).to(h.device) / (1 - share)
+def drop(h: Hidden, share: float, key: int) -> Hidden:
+    """Dropout: the values that :func:`kept` does not keep become zero."""
+    mask = kept(h.numel(), share, key).reshape(tuple(h.shape))
+    return h * torch.from_numpy(mask).to(h.device) * kept_scale(share)
 
 
 def feature_rows(x: NodeFeatures, nodes: NodeIds | slice, device: torch.device) -> Inputs:
     """h^0 of some nodes: sparse features stay sparse and on the CPU."""
     picked = x[nodes]
     return picked if isinstance(picked, csr_array) else torch.from_numpy(picked).to(device)
-
-
-def rows(h: Inputs, positions: NodeIds) -> Inputs:
-    """Some rows of h."""
-    if isinstance(h, csr_array):
-        return h[positions]
-    return h.index_select(0, torch.from_numpy(positions).to(h.device))

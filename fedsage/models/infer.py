@@ -12,7 +12,7 @@ from fedsage.graph.sampling import full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, feature_rows
 from fedsage.models.parameters import Inputs, Logits
 from fedsage.models.sparse import sparse_product
-from fedsage.models.train import Training
+from fedsage.models.training import Training
 from fedsage.shapes import NodeIds, NodeLabels
 
 BATCH_ROWS = 16384  # nodes computed at a time

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
 import numpy as np
 import torch
 
+from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import node_batches, sample_hops
-from fedsage.models.graphsage import GraphSage
+from fedsage.models.fused import fused_epoch, unsupported
+from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import classification_loss
-from fedsage.models.optimizer import OptimizerName
+from fedsage.models.training import Training
 from fedsage.shapes import NodeIds
-
-Moments: TypeAlias = Literal["own", "reset", "averaged"]
-Weighting: TypeAlias = Literal["owners", "nodes"]
-Inference: TypeAlias = Literal["full", "sampled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How an owner trains and queries the classifier; agreed before the run."""
-
-    eta: float = 1e-3
-    optimizer: OptimizerName = "adam"
-    weight_decay: float = 0.0
-    batch_size: int = 64
-    fanouts: tuple[int, ...] = (5, 5)
-    local_epochs: int = 1
-    dropout: float = 0.0
-    moments: Moments = "averaged"
-    weighting: Weighting = "owners"
-    inference: Inference = "full"
-    device: str = "cpu"
 
 
 def train_epoch(
@@ -45,7 +23,36 @@ def train_epoch(
     training: Training,
     generator: np.random.Generator,
 ) -> float:
-    """One pass over ``nodes`` in batches, one step a batch; returns the mean loss."""
+    """One pass over ``nodes`` in batches, one step a batch; returns the mean loss.
+
+    By the compiled kernel where it applies, else by torch. Both make the same draws and
+    follow the same formulas; they differ by rounding.
+    """
+    return EPOCHS[chosen_kernel(model.shape, training)](
+        model, optimizer, graph, nodes, training, generator
+    )
+
+
+def chosen_kernel(shape: SageShape, training: Training) -> str:
+    """``fused`` or ``torch``; refuses ``fused`` where it does not apply."""
+    reason = None if training.kernel == "torch" else unsupported(shape, training)
+    if training.kernel == "fused" and reason:
+        raise ConfigError(
+            f"run.kernel is 'fused', but that kernel does not do {reason}. "
+            "Take run.kernel=auto or run.kernel=torch."
+        )
+    return "torch" if training.kernel == "torch" or reason else "fused"
+
+
+def torch_epoch(
+    model: GraphSage,
+    optimizer: torch.optim.Optimizer,
+    graph: Graph,
+    nodes: NodeIds,
+    training: Training,
+    generator: np.random.Generator,
+) -> float:
+    """The readable reference, for any device, depth and norm."""
     y = torch.from_numpy(graph.y[nodes]).to(model.device)
     losses = []
     for batch in node_batches(np.arange(len(nodes)), training.batch_size, generator):
@@ -57,3 +64,6 @@ def train_epoch(
         optimizer.step()
         losses.append(loss.detach() * len(batch))
     return float(torch.stack(losses).sum()) / len(nodes)
+
+
+EPOCHS = {"torch": torch_epoch, "fused": fused_epoch}

@@ -13,7 +13,8 @@ from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import predicted_labels
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import parameters_of
-from fedsage.models.train import Training, train_epoch
+from fedsage.models.train import train_epoch
+from fedsage.models.training import Training
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits, OwnerId
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds

@@ -55,7 +55,7 @@ def test_inference_by_layers_is_the_forward_pass_on_full_neighborhoods(
     graph = with_isolated(graph)
     model = GraphSage(shape_of(graph, head, norm), generator(0, "phi"))
     everything = np.arange(graph.num_nodes)
-    hop = Hop(everything, everything, full_mean(graph))
+    hop = Hop(everything, full_mean(graph))
     torch.testing.assert_close(infer_full(model, graph), model(graph.x, [hop, hop]))
 
 

@@ -12,7 +12,8 @@ from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full, predicted_labels
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.models.train import Training, train_epoch
+from fedsage.models.train import train_epoch
+from fedsage.models.training import Training
 from fedsage.rng import generator
 
 TRAINING = Training(eta=0.02, batch_size=16, fanouts=(3, 3))

@@ -1,0 +1,139 @@
+"""The compiled kernel agrees with torch: same draws, same formulas, for all it claims to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from fedsage.errors import ConfigError
+from fedsage.graph.graph import Graph
+from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
+from fedsage.models.fused import fused_epoch
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.optimizer import make_optimizer, moments_of
+from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.models.train import chosen_kernel, torch_epoch, train_epoch
+from fedsage.models.training import Training
+from fedsage.rng import generator
+
+
+def random_graph(nodes: int, features: int, classes: int, links: int, dense: bool) -> Graph:
+    """Any graph: an isolated node and a node without a feature are in it."""
+    draws = generator(nodes, "graph", features, links)
+    x = draws.normal(size=(nodes, features)) * (draws.random((nodes, features)) < 0.3)
+    x[0] = 0
+    pairs = draws.integers(nodes - 1, size=(2, links))  # the last node has no link
+    return Graph.from_arrays(x if dense else csr_array(x), pairs, np.arange(nodes) % classes)
+
+
+Trained = tuple[list[float], Parameters, Parameters, float]
+
+
+def after(
+    epoch: Callable[..., float], graph: Graph, shape: SageShape, training: Training, count: int
+) -> Trained:
+    """Losses, weights, moments and the next draw after some epochs by one kernel."""
+    model = GraphSage(shape, generator(0, "phi"))
+    for layer in model.sage_layers:
+        torch.nn.init.constant_(layer.bias, 0.05)
+    optimizer = make_optimizer(model, training.optimizer, training.eta, training.weight_decay)
+    stream = generator(0, "epochs")
+    nodes = np.arange(graph.num_nodes)
+    losses = [epoch(model, optimizer, graph, nodes, training, stream) for _ in range(count)]
+    return losses, parameters_of(model), moments_of(optimizer, model), float(stream.random())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    nodes=st.integers(4, 40),
+    features=st.integers(1, 12),
+    classes=st.integers(2, 4),
+    links=st.integers(0, 80),
+    dense=st.booleans(),
+    widths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    head=st.sampled_from(["relu", "l2", "direct"]),
+    optimizer=st.sampled_from(["adam", "adamw", "sgd"]),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+    dropout=st.sampled_from([0.0, 0.3, 0.9]),
+    fanouts=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+)
+def test_one_step_by_either_kernel_is_the_same_to_rounding(
+    nodes: int, features: int, classes: int, links: int, dense: bool, widths: tuple[int, int],
+    head: str, optimizer: str, weight_decay: float, dropout: float, fanouts: tuple[int, int],
+) -> None:  # fmt: skip
+    graph = random_graph(nodes, features, classes, links, dense)
+    shape = SageShape(features, graph.num_classes, widths, head)  # type: ignore[arg-type]
+    training = Training(0.01, optimizer, weight_decay, nodes, fanouts, dropout=dropout)  # type: ignore[arg-type]
+    by_torch = after(torch_epoch, graph, shape, training, 1)
+    by_kernel = after(fused_epoch, graph, shape, training, 1)
+    assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-5)
+    assert by_kernel[3] == by_torch[3], "both draw the same numbers"
+    # After one step the first moment is a tenth of the gradient, and SGD moves along it.
+    seen, expected = (
+        (one[1] if optimizer == "sgd" else one[2]) for one in (by_kernel, by_torch)
+    )
+    assert set(seen) == set(expected)
+    # Sums may cancel, so that a little is allowed beside the share; squares double it.
+    room = {"": (1e-5, 1e-8), ".exp_avg": (1e-5, 1e-8), ".exp_avg_sq": (1e-4, 1e-9)}
+    for kind, (share, floor) in room.items():
+        names = [name for name in expected if name.endswith(kind) and expected[name].numel()]
+        for name in names if kind or optimizer == "sgd" else []:
+            most = max(float(expected[other].abs().max()) for other in names)
+            torch.testing.assert_close(
+                seen[name], expected[name], rtol=share, atol=share * most + floor
+            )
+
+
+@pytest.mark.parametrize("head", ["relu", "l2", "direct"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_epochs_by_either_kernel_stay_together(head: str, dense: bool) -> None:
+    graph = random_graph(60, 20, 3, 150, dense)
+    shape = SageShape(20, 3, (8, 5), head)  # type: ignore[arg-type]
+    training = Training(0.01, "adam", 1e-3, 16, (5, 4), dropout=0.3)
+    by_torch = after(torch_epoch, graph, shape, training, 5)
+    by_kernel = after(fused_epoch, graph, shape, training, 5)
+    assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-3)
+    assert by_kernel[0][-1] < by_kernel[0][0]
+    assert by_kernel[3] == by_torch[3]
+    assert set(by_kernel[2]) == set(by_torch[2])
+    for name, weight in by_torch[1].items():
+        torch.testing.assert_close(by_kernel[1][name], weight, rtol=1e-2, atol=1e-3)
+
+
+def test_the_kernel_applies_by_itself_and_says_where_it_does_not() -> None:
+    two = SageShape(5, 3, (4, 4))
+    assert chosen_kernel(two, Training()) == "fused"
+    assert chosen_kernel(two, Training(kernel="torch")) == "torch"
+    for shape, training, says in [
+        (replace(two, widths=(4, 4, 4)), Training(), "3 layers"),
+        (replace(two, norm="layer"), Training(), "norm 'layer'"),
+        (two, Training(device="cuda"), "device 'cuda'"),
+    ]:
+        assert chosen_kernel(shape, training) == "torch"
+        with pytest.raises(ConfigError, match=says):
+            chosen_kernel(shape, replace(training, kernel="fused"))
+
+
+def test_the_chosen_kernel_is_the_one_that_runs(graph: Graph) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
+    for kernel, epoch in (("torch", torch_epoch), ("fused", fused_epoch)):
+        training = Training(kernel=kernel)  # type: ignore[arg-type]
+        chosen = after(train_epoch, graph, shape, training, 1)
+        named = after(epoch, graph, shape, training, 1)
+        assert all(torch.equal(chosen[1][name], named[1][name]) for name in named[1])
+
+
+def test_dropout_keeps_its_share_and_the_mean() -> None:
+    key = dropout_key(generator(0, "key"))
+    for share in (0.0, 0.25, 0.5, 0.9):
+        mask = kept(200_000, share, key)
+        assert mask.mean() == pytest.approx(1 - threshold(share) / 256, abs=0.005)
+        assert mask.mean() * kept_scale(share) == pytest.approx(1, abs=0.05)
+    assert (kept(64, 0.5, key) != kept(64, 0.5, key + 1)).any()

@@ -10,7 +10,7 @@ demo: .venv/installed
 	@if $(BIN)/fedsage data get cora; then dataset=cora; else \
 	  dataset=synthetic; \
 	  echo "Cora cannot be had here: going on with the built-in synthetic graph." >&2; fi; \
-	$(BIN)/fedsage compare --dataset $$dataset --owners 3 --seeds 1 \
+	$(BIN)/fedsage compare --dataset $$dataset --owners 3 --seeds 3 \
 	  --methods locsage,fedsage,globsage --out runs/demo
 
 test: .venv/installed-dev

@@ -115,16 +115,18 @@ def ensure_here(dataset: str) -> None:
 
 @contextlib.contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each file that is fetched."""
+    """A bar for each file that is fetched; a line each where there is no terminal."""
     columns = (TextColumn("fetching {task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks = {}
+    terminal = sys.stderr.isatty()
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
 
-        def on_bytes(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total or None)
-                if not sys.stderr.isatty():
-                    print(f"fetching {what}", file=sys.stderr, flush=True)
-            progress.update(tasks[what], completed=done, total=total or None)
+    def on_bytes(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = progress.add_task(what, total=total or None)
+            if not terminal:
+                print(f"fetching {what}", file=sys.stderr, flush=True)
+        progress.update(tasks[what], completed=done, total=total or None)
 
+    with progress if terminal else contextlib.nullcontext():
         yield on_bytes

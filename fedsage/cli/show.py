@@ -77,9 +77,9 @@ def print_comparison(title: str, rows: Sequence[Row]) -> None:
 
 
 def spread(values: Mapping[str, Any]) -> str:
-    """Mean and standard deviation."""
-    if values["mean"] is None:
-        return "–"
+    """Mean and standard deviation; of a single value just that."""
+    if len(values["each"]) < 2:
+        return share(values["mean"])
     return f"{values['mean']:.4f} ± {values['std']:.4f}"
 
 

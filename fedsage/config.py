@@ -81,7 +81,7 @@ class ClassifierConfig(Section):
     fanouts: tuple[PositiveInt, ...] = Field((5, 5), description="neighbors drawn, by layer")
     eta: PositiveFloat = Field(3e-3, description="learning rate")
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = Field(5e-4, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what becomes of the optimizer's state between rounds"
     )
@@ -144,7 +144,12 @@ PRESETS: dict[Preset, Settings] = {
     "best": {},
     "paper": {
         "model": {"head": "l2", "dropout": 0.0},
-        "classifier": {"eta": 1e-3, "weighting": "owners", "selection": "last"},
+        "classifier": {
+            "eta": 1e-3,
+            "weight_decay": 0.0,
+            "weighting": "owners",
+            "selection": "last",
+        },
         "evaluation": {"inference": "sampled"},
     },
 }

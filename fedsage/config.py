@@ -93,6 +93,15 @@ class ClassifierConfig(Section):
     )
 
 
+class MendConfig(Section):
+    """Graph mending: neighbors attached to the nodes of an owner."""
+
+    mix: bool = Field(True, description="after each epoch on the mended graph one without")
+    queries: Literal["auto", "mended", "plain"] = Field(
+        "auto", description="what owners query: their mended graph or not, by validation nodes"
+    )
+
+
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
@@ -122,6 +131,7 @@ class Config(Section):
     synthetic: SyntheticConfig = SyntheticConfig()
     model: ModelConfig = ModelConfig()
     classifier: ClassifierConfig = ClassifierConfig()
+    mend: MendConfig = MendConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

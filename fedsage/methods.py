@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -11,6 +11,7 @@ from fedsage.protocol.messages import Classifier, Hits, OwnerId
 from fedsage.protocol.server import server_execution_for_c, share_of_hits
 
 Selection: TypeAlias = Literal["validation", "last"]
+Queries: TypeAlias = Literal["auto", "mended", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Outcome:
     classifier: Classifier
     round: int
     validation: float  # accuracy over all owners' validation nodes
+    mended: bool  # whether owners had better query G'_i than G_i
     hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
 
 
@@ -47,26 +49,37 @@ def fedsage(
     *,
     rounds_c: int,
     selection: Selection = "validation",
+    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> Outcome:
     """FedSage (Sec. 3.2): GraphSage trained by federated averaging.
 
     Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
-    owners' validation nodes right (the earliest of equals), else the last one.
+    owners' validation nodes right (the earliest of equals), else the last one. Where owners
+    mended their graphs, ``queries="auto"`` asks on G'_i if that is no worse on validation
+    nodes than asking on G_i.
     """
     engine.broadcast_classifier(classifier)
-    best, best_round, best_validation = classifier, -1, -1.0
+    best, best_round, best_validation, best_mended = classifier, -1, -1.0, False
     for t in range(rounds_c):
         classifier, updates, hits = server_execution_for_c(engine, t)
-        validation = share_of_hits(hits)
+        mended = ask_mended(hits, queries)
+        validation = share_of_hits(hits, mended)
         if selection == "last" or validation > best_validation:
-            best, best_round, best_validation = classifier, t, validation
+            best, best_round, best_validation, best_mended = classifier, t, validation, mended
         loss = sum(update.loss for update in updates.values()) / len(updates)
         on_round(RoundRecord("classifier", t, loss, validation))
     if best_round != rounds_c - 1:
         engine.broadcast_classifier(best)
-    return Outcome(best, best_round, best_validation, engine.test_classifier())
+    return Outcome(best, best_round, best_validation, best_mended, engine.test_classifier())
+
+
+def ask_mended(hits: Mapping[OwnerId, Hits], queries: Queries) -> bool:
+    """Whether to query G'_i, as set or as validation nodes say."""
+    if queries == "auto":
+        return share_of_hits(hits, mended=True) >= share_of_hits(hits)
+    return queries == "mended"
 
 
 def locsage(
@@ -75,6 +88,7 @@ def locsage(
     *,
     rounds_c: int,
     selection: Selection = "validation",
+    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> list[Outcome]:
     """LocSage: the same training with every owner on its own, one engine each."""
@@ -103,6 +117,7 @@ def globsage(
     *,
     rounds_c: int,
     selection: Selection = "validation",
+    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> Outcome:
     """GlobSage, the upper bound: the same training with one owner whose subgraph is G."""

@@ -12,6 +12,7 @@ from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, copies, mend, true_neighbors
 from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
 from fedsage.models.graphsage import GraphSage, SageShape
@@ -71,6 +72,7 @@ def training_of(config: Config) -> Training:
         fanouts=classifier.fanouts,
         local_epochs=classifier.local_epochs,
         dropout=config.model.dropout,
+        mix=config.mend.mix,
         moments=classifier.moments,
         weighting=classifier.weighting,
         inference=config.evaluation.inference,
@@ -107,22 +109,52 @@ def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
         )
 
 
-def data_owners(setting: Setting, alone: bool = False) -> list[DataOwner]:
-    """The owners; ``alone`` they keep their optimizer's state, for nobody averages it."""
+def data_owners(
+    setting: Setting, alone: bool = False, generated: Sequence[Generated] = ()
+) -> list[DataOwner]:
+    """The owners, each with what was generated for it.
+
+    ``alone`` they keep their optimizer's state, for nobody averages it.
+    """
     training = replace(setting.training, moments="own") if alone else setting.training
+    mended = [mend(*pair) for pair in zip(setting.owners.subgraphs, generated, strict=False)]
     parts = zip(setting.owners.subgraphs, setting.splits, strict=True)
     return [
-        DataOwner(i, graph, split, setting.shape, training, setting.seed)
+        DataOwner(
+            i,
+            graph,
+            split,
+            setting.shape,
+            training,
+            setting.seed,
+            mended[i] if mended else None,
+        )
         for i, (graph, split) in enumerate(parts)
     ]
 
 
-def whole_graph_engine(setting: Setting) -> InProcessEngine:
-    """GlobSage's one owner: G, with the union of all owners' splits."""
+def generated_for(method: str, setting: Setting) -> list[Generated]:
+    """The neighbors that ``method`` attaches at each owner; none for plain methods."""
+    if method == "fedsage+copy":
+        return [copies(graph) for graph in setting.owners.subgraphs]
+    if method == "oracle":
+        return true_neighbors(whole_graph(method, setting), setting.owners.nodes)
+    return []
+
+
+def whole_graph(method: str, setting: Setting) -> Graph:
+    """G, for the methods that exist in simulations alone."""
     if setting.graph is None:
         raise ConfigError(
-            "globsage trains on the whole graph, but none was given. Pass evaluate_on=graph."
+            f"{method} needs the whole graph, but none was given. Pass evaluate_on=graph; "
+            "where nobody holds it, take fedsage."
         )
+    return setting.graph
+
+
+def whole_graph_engine(setting: Setting) -> InProcessEngine:
+    """GlobSage's one owner: G, with the union of all owners' splits."""
+    graph = whole_graph("globsage", setting)
     parts = list(zip(setting.owners.nodes, setting.splits, strict=True))
     split = Split(
         train=np.sort(np.concatenate([nodes[one.train] for nodes, one in parts])),
@@ -130,5 +162,5 @@ def whole_graph_engine(setting: Setting) -> InProcessEngine:
         test=np.sort(np.concatenate([nodes[one.test] for nodes, one in parts])),
     )
     training = replace(setting.training, moments="own")
-    owner = DataOwner(0, setting.graph, split, setting.shape, training, setting.seed)
+    owner = DataOwner(0, graph, split, setting.shape, training, setting.seed)
     return InProcessEngine([owner])

@@ -26,12 +26,12 @@ from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
 from fedsage.models.parameters import sha256_of
 from fedsage.models.train import chosen_kernel
-from fedsage.prepare import Setting, data_owners, prepare, whole_graph_engine
+from fedsage.prepare import Setting, data_owners, generated_for, prepare, whole_graph_engine
 from fedsage.protocol.engine import Traffic
 from fedsage.protocol.server import share_of_hits
 from fedsage.rng import generator
 
-METHODS = ("globsage", "locsage", "fedsage")
+METHODS = ("globsage", "locsage", "fedsage", "fedsage+copy", "oracle")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,8 +220,9 @@ def train(
     def run_one(engine: InProcessEngine, on_round: OnRound) -> Outcome:
         loop = globsage if config.run.method == "globsage" else fedsage
         return loop(
-            engine, setting.phi, rounds_c=rounds, selection=selection, on_round=on_round
-        )
+            engine, setting.phi, rounds_c=rounds, selection=selection,
+            queries=config.mend.queries, on_round=on_round,
+        )  # fmt: skip
 
     if config.run.method == "globsage":
         return [run_one(whole_graph_engine(setting), quietly)], silent
@@ -231,7 +232,8 @@ def train(
             engines, setting.phi, rounds_c=rounds, selection=selection, on_round=quietly
         )
         return outcomes, silent
-    engine = InProcessEngine(data_owners(setting), config.run.workers)
+    mended = data_owners(setting, generated=generated_for(config.run.method, setting))
+    engine = InProcessEngine(mended, config.run.workers)
     carried = engine.traffic["classifier"]
     return [run_one(engine, lambda record: report(record, carried))], carried
 
@@ -244,7 +246,9 @@ def local_hits(setting: Setting, config: Config, outcomes: Sequence[Outcome]) ->
         hits = engine.test_classifier()
         return [share_of_hits({i: reply}) for i, reply in hits.items()]
     return [
-        share_of_hits({i: reply}) for outcome in outcomes for i, reply in outcome.hits.items()
+        share_of_hits({i: reply}, outcome.mended)
+        for outcome in outcomes
+        for i, reply in outcome.hits.items()
     ]
 
 

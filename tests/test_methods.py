@@ -95,7 +95,7 @@ def test_the_model_predicts_as_it_was_judged(train: Train, graph: Graph) -> None
 def test_without_the_whole_graph_there_is_no_global_accuracy(owners: Partition) -> None:
     settings = {"classifier": {"rounds_c": 1}}
     assert run(owners, "fedsage", settings=settings).accuracy["global"] is None
-    with pytest.raises(ConfigError, match="evaluate_on"):
+    with pytest.raises(ConfigError, match="globsage needs the whole graph"):
         run(owners, "globsage", settings=settings)
 
 
@@ -136,3 +136,33 @@ def test_training_beats_guessing(inference: str) -> None:
     assert result.accuracy["global"] > 0.6
     assert result.accuracy["local"] > 0.6
     assert result.record.macro_f1 > 0.6
+
+
+@pytest.mark.parametrize("method", ["fedsage+copy", "oracle"])
+def test_a_mended_run_differs_from_fedsage_and_mixes_both_graphs(
+    train: Train, method: str
+) -> None:
+    last = {"selection": "last"}
+    plain = train(classifier=last).record.model_sha256
+    mixed, mended = (
+        train(method, classifier=last, mend={"mix": mix}).record.model_sha256
+        for mix in (True, False)
+    )
+    assert len({plain, mixed, mended}) == 3
+
+
+def test_owners_query_the_graph_that_does_better_on_validation_nodes(train: Train) -> None:
+    longer = {"rounds_c": 6, "selection": "last"}
+    auto, mended, plain = (
+        train("oracle", classifier=longer, mend={"queries": way})
+        for way in ("auto", "mended", "plain")
+    )
+    assert auto.record.validation == max(mended.record.validation, plain.record.validation)
+    kept = mended if mended.record.validation >= plain.record.validation else plain
+    assert auto.accuracy == kept.accuracy
+    assert auto.accuracy["global"] == mended.accuracy["global"] == plain.accuracy["global"]
+
+
+def test_the_oracle_is_refused_where_nobody_holds_the_whole_graph(owners: Partition) -> None:
+    with pytest.raises(ConfigError, match="oracle needs the whole graph"):
+        run(owners, "oracle", settings={"classifier": {"rounds_c": 1}})

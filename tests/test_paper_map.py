@@ -12,6 +12,7 @@ TABLE = [
     ("Sec. 3.1", "fedsage.evaluation.evaluate", "aggregated_risk"),
     ("Eq. (1)", "fedsage.models.graphsage", "SageLayer.forward"),
     ("Eq. (2)", "fedsage.models.losses", "classification_loss"),
+    ("Sec. 4.1", "fedsage.graph.mend", "mend"),
     ("Sec. 3.2", "fedsage.methods", "fedsage"),
     ("Procedure B", "fedsage.protocol.server", "server_execution_for_c"),
     ("Procedure B", "fedsage.protocol.server", "average"),

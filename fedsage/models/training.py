@@ -24,6 +24,7 @@ class Training:
     fanouts: tuple[int, ...] = (5, 5)
     local_epochs: int = 1
     dropout: float = 0.0
+    mix: bool = True  # train on G_i too where there is a G'_i
     moments: Moments = "averaged"
     weighting: Weighting = "owners"
     inference: Inference = "full"

@@ -32,7 +32,8 @@ class ClassifierUpdate:
 class Hits:
     """D_i → S: how many of its validation (or test) nodes the classifier gets right."""
 
-    correct: int
+    correct: int  # queried on G_i
+    mended: int  # queried on G'_i; the same where nothing is mended
     total: int
 
 

@@ -31,9 +31,11 @@ class DataOwner:
         shape: SageShape,
         training: Training,
         seed: int,
+        mended: Graph | None = None,
     ) -> None:
         self.id = owner
         self.graph = graph
+        self.mended = mended
         self.split = split
         self.training = training
         self.seed = seed
@@ -50,26 +52,23 @@ class DataOwner:
         return self.hits(self.split.val)
 
     def local_update_c(self, ask: Ask) -> ClassifierUpdate:
-        r"""Procedure F (LocalUpdateC): train φ on G_i for ``local_epochs``.
+        r"""Procedure F (LocalUpdateC): train φ on G'_i, or G_i where nothing is mended.
 
         .. math::
-            \phi_i \gets \phi - \eta \nabla l(\phi | \{(G_i(v), y_v) | v \in V_i^t\})
+            \phi_i \gets \phi - \eta \nabla l(\phi | \{(G'_i(v), y_v) | v \in V_i^t\})
 
         Note:
             V_i^t is every training node once, in batches; with Adam in place of the plain
-            gradient step, as in the paper's experiments.
+            gradient step, as in the paper's experiments. With ``mix`` every epoch on G'_i is
+            followed by one on G_i.
         """
         loss = 0.0
         for epoch in range(self.training.local_epochs):
-            stream = generator(self.seed, "local_update_c", self.id, ask.t, epoch)
-            loss = train_epoch(
-                self.model,
-                self.optimizer,
-                self.graph,
-                self.split.train,
-                self.training,
-                stream,
-            )
+            for name, graph in self.trained_on().items():
+                stream = generator(self.seed, name, self.id, ask.t, epoch)
+                loss = train_epoch(
+                    self.model, self.optimizer, graph, self.split.train, self.training, stream
+                )
         averaged = self.training.moments == "averaged"
         by_nodes = self.training.weighting == "nodes"
         return ClassifierUpdate(
@@ -83,11 +82,25 @@ class DataOwner:
         """How many of the owner's test nodes φ gets right on G_i."""
         return self.hits(self.split.test)
 
+    def trained_on(self) -> dict[str, Graph]:
+        """The graphs that an epoch goes over, by the name of their random stream."""
+        plain = {"local_update_c": self.graph}
+        if self.mended is None:
+            return plain
+        mended = {"local_update_c, mended": self.mended}
+        return mended | plain if self.training.mix else mended
+
     def hits(self, nodes: NodeIds) -> Hits:
-        """How many of ``nodes`` the classifier gets right, queried on G_i."""
+        """How many of ``nodes`` the classifier gets right, queried on G_i and on G'_i."""
+        correct = self.correct(self.graph, nodes)
+        mended = correct if self.mended is None else self.correct(self.mended, nodes)
+        return Hits(correct, mended, len(nodes))
+
+    def correct(self, graph: Graph, nodes: NodeIds) -> int:
+        """How many of ``nodes`` the classifier gets right on ``graph``."""
         stream = generator(self.seed, "query", self.id)
-        predicted = predicted_labels(self.model, self.graph, nodes, self.training, stream)
-        return Hits(int((predicted == self.graph.y[nodes]).sum()), len(nodes))
+        predicted = predicted_labels(self.model, graph, nodes, self.training, stream)
+        return int((predicted == self.graph.y[nodes]).sum())
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """An optimizer that remembers nothing."""

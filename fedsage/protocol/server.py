@@ -54,7 +54,8 @@ def average(phis: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
     }
 
 
-def share_of_hits(hits: Mapping[OwnerId, Hits]) -> float:
-    """Accuracy over the nodes of all owners together."""
+def share_of_hits(hits: Mapping[OwnerId, Hits], mended: bool = False) -> float:
+    """Accuracy over the nodes of all owners together, queried on G_i or on G'_i."""
     total = sum(reply.total for reply in hits.values())
-    return sum(reply.correct for reply in hits.values()) / max(total, 1)
+    right = sum(reply.mended if mended else reply.correct for reply in hits.values())
+    return right / max(total, 1)

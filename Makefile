@@ -30,7 +30,7 @@ format: .venv/installed-dev
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "fedsage needs Python 3.10 or newer, but $(PYTHON) is older: make PYTHON=python3.12 …" >&2; exit 2; }
 	@$(PYTHON) -m venv .venv || \
-	  { echo "This Python has no venv module: install it (Debian: apt install python3-venv)." >&2; exit 2; }
+	  { rm -rf .venv; echo "This Python has no venv module: install it (Debian: apt install python3-venv)." >&2; exit 2; }
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing fedsage into .venv (once; a minute or two) …" >&2

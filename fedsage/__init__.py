@@ -11,6 +11,7 @@ Names are imported when they are first used, so that ``import fedsage`` is quick
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ __all__ = sorted(HOME)
 
 def __getattr__(name: str) -> object:
     """Import a public name from where it lives."""
+    if name == "__version__":
+        return version("fedsage")
     if name not in HOME:
         raise AttributeError(f"module 'fedsage' has no attribute '{name}'")
     return getattr(import_module(HOME[name]), name)

@@ -1,6 +1,6 @@
 """Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
 
-The defaults below are the preset ``best``; ``PRESETS["paper"]`` lists where the paper differs.
+The defaults below are the paper's settings; ``PRESETS["best"]`` lists where ours differ.
 Only ``run`` and the command line see this module; all else takes plain values.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -32,7 +32,7 @@ Preset: TypeAlias = Literal["paper", "best"]
 Settings: TypeAlias = Mapping[str, Any]  # as nested in a TOML file, before it is checked
 
 
-class Section(BaseModel, frozen=True, extra="forbid"):
+class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A group of settings."""
 
 
@@ -41,7 +41,7 @@ class DataConfig(Section):
 
     dataset: str = Field("cora", description="name, 'synthetic' or a path")
     owners: PositiveInt = Field(3, description="M")
-    partition: str = Field("louvain", description="louvain, metis, random, label[:beta]")
+    partition: str = Field("louvain", description="louvain, metis, random, label:BETA")
     train: float = Field(0.6, gt=0, lt=1, description="share of training nodes")
     val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
 
@@ -49,11 +49,11 @@ class DataConfig(Section):
 class SyntheticConfig(Section):
     """The built-in graph, for --dataset synthetic."""
 
-    nodes: int = Field(3000, ge=20, description="|V|")
-    degree: PositiveFloat = Field(4.0, description="mean number of neighbors")
-    classes: int = Field(7, ge=2, description="classes, a few communities each")
-    features: int = Field(1000, ge=2, description="d_x, the number of words")
-    words: PositiveFloat = Field(18.0, description="mean number of words of a node")
+    nodes: int = Field(3000, ge=20, le=10**9, description="|V|")
+    degree: float = Field(4.0, gt=0, le=10**4, description="mean number of neighbors")
+    classes: int = Field(7, ge=2, le=10**4, description="classes, a few communities each")
+    features: int = Field(1000, ge=2, le=10**7, description="d_x, the number of words")
+    words: float = Field(18.0, gt=0, le=10**4, description="mean number of words of a node")
     homophily: float = Field(0.8, ge=0, le=1, description="links inside a community")
     topicality: float = Field(0.25, ge=0, le=1, description="words from the class's topic")
     seed: int = Field(0, description="of the graph, whatever the seed of the run")
@@ -62,13 +62,15 @@ class SyntheticConfig(Section):
 class ModelConfig(Section):
     """GraphSage, Eq. (1)."""
 
-    widths: tuple[PositiveInt, ...] = Field((64, 32), min_length=1, description="of layers")
+    widths: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
+        (64, 32), min_length=1, description="of layers"
+    )
     head: Literal["relu", "l2", "direct"] = Field(
-        "relu", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
+        "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
     )
     norm: Literal["none", "l2", "layer"] = Field("none", description="between layers")
     dropout: float = Field(
-        0.3, ge=0, le=0.99, description="on hidden layers, in steps of 1/256"
+        0.0, ge=0, le=0.99, description="on hidden layers, in steps of 1/256"
     )
 
 
@@ -79,17 +81,17 @@ class ClassifierConfig(Section):
     local_epochs: PositiveInt = Field(1, description="epochs at an owner in a round")
     batch_size: PositiveInt = Field(64, description="|V_i^t| of a step")
     fanouts: tuple[PositiveInt, ...] = Field((5, 5), description="neighbors drawn, by layer")
-    eta: PositiveFloat = Field(3e-3, description="learning rate")
+    eta: PositiveFloat = Field(1e-3, description="learning rate")
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    weight_decay: NonNegativeFloat = Field(5e-4, description="L2 in adam and sgd")
+    weight_decay: NonNegativeFloat = Field(0.0, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what becomes of the optimizer's state between rounds"
     )
     weighting: Literal["owners", "nodes"] = Field(
-        "nodes", description="plain mean over owners, or weighted by training nodes"
+        "owners", description="plain mean over owners, or weighted by training nodes"
     )
     selection: Literal["validation", "last"] = Field(
-        "validation", description="which round's classifier is kept"
+        "last", description="which round's classifier is kept"
     )
 
 
@@ -105,7 +107,7 @@ class MendConfig(Section):
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
-    inference: Literal["full", "sampled"] = Field("full", description="neighborhoods")
+    inference: Literal["full", "sampled"] = Field("sampled", description="neighborhoods")
 
 
 class RunConfig(Section):
@@ -115,7 +117,9 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0)
     preset: Preset = "best"
     engine: Literal["inprocess"] = "inprocess"
-    device: str = Field("cpu", description="cpu, cuda, cuda:1, mps")
+    device: str = Field(
+        "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
+    )
     kernel: Literal["auto", "fused", "torch"] = Field(
         "auto", description="compiled training step where it applies, or torch's"
     )
@@ -151,16 +155,16 @@ class Config(Section):
 
 
 PRESETS: dict[Preset, Settings] = {
-    "best": {},
-    "paper": {
-        "model": {"head": "l2", "dropout": 0.0},
+    "paper": {},
+    "best": {
+        "model": {"head": "relu", "dropout": 0.3},
         "classifier": {
-            "eta": 1e-3,
-            "weight_decay": 0.0,
-            "weighting": "owners",
-            "selection": "last",
+            "eta": 3e-3,
+            "weight_decay": 5e-4,
+            "weighting": "nodes",
+            "selection": "validation",
         },
-        "evaluation": {"inference": "sampled"},
+        "evaluation": {"inference": "full"},
     },
 }
 
@@ -181,9 +185,13 @@ def overlaid(*layers: Settings) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            below = merged.get(key)
-            nested = isinstance(value, Mapping) and isinstance(below, Mapping)
-            merged[key] = overlaid(below, value) if nested else value  # type: ignore[arg-type]
+            below: Any = merged.get(key, {} if isinstance(value, Mapping) else value)
+            if isinstance(below, Mapping) != isinstance(value, Mapping):
+                raise ConfigError(
+                    f"'{key}' is both a section and a value ({below!r} and {value!r}). Write "
+                    f"[{key}] and its keys below it, or --set {key}.name=value."
+                )
+            merged[key] = overlaid(below, value) if isinstance(value, Mapping) else value
     return merged
 
 
@@ -197,7 +205,8 @@ def explained(error: Mapping[str, Any]) -> str:
         fields = section.annotation.model_fields if inside else Config.model_fields  # type: ignore[union-attr]
         return f"Unknown key '{key}'.{nearest(path[-1], fields)}"
     seen = error["input"]
-    return f"Setting '{key}' is {seen!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
+    wanted = error["msg"][0].lower() + error["msg"][1:]
+    return f"Setting '{key}' is {seen!r}: {wanted}. 'fedsage settings' shows all of them."
 
 
 def read_toml(path: Path) -> Settings:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from fedsage.errors import ConfigError
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
 from fedsage.protocol.server import server_execution_for_c, share_of_hits
@@ -56,7 +58,8 @@ def fedsage(
 
     Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
-    owners' validation nodes right (the earliest of equals), else the last one. Where owners
+    owners' validation nodes right (the earliest of equals), else, or where nobody has any,
+    the last one. Where owners
     mended their graphs, ``queries="auto"`` asks on G'_i if that is no worse on validation
     nodes than asking on G_i.
     """
@@ -66,9 +69,15 @@ def fedsage(
         classifier, updates, hits = server_execution_for_c(engine, t)
         mended = ask_mended(hits, queries)
         validation = share_of_hits(hits, mended)
-        if selection == "last" or validation > best_validation:
+        judged = selection == "validation" and any(reply.total for reply in hits.values())
+        if not judged or validation > best_validation:
             best, best_round, best_validation, best_mended = classifier, t, validation, mended
         loss = sum(update.loss for update in updates.values()) / len(updates)
+        if not math.isfinite(loss):
+            raise ConfigError(
+                f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "
+                "learning rate (classifier.eta), or check the scale of the features."
+            )
         on_round(RoundRecord("classifier", t, loss, validation))
     if best_round != rounds_c - 1:
         engine.broadcast_classifier(best)
@@ -88,7 +97,6 @@ def locsage(
     *,
     rounds_c: int,
     selection: Selection = "validation",
-    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> list[Outcome]:
     """LocSage: the same training with every owner on its own, one engine each."""
@@ -117,7 +125,6 @@ def globsage(
     *,
     rounds_c: int,
     selection: Selection = "validation",
-    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> Outcome:
     """GlobSage, the upper bound: the same training with one owner whose subgraph is G."""

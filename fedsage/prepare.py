@@ -43,6 +43,7 @@ def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
         split_nodes(subgraph, data.train, data.val, seed, i)
         for i, subgraph in enumerate(owners.subgraphs)
     ]
+    check_whole(owners, graph)
     check_classes(owners, splits)
     first = owners.subgraphs[0]
     shape = SageShape(
@@ -92,10 +93,34 @@ def check_device(device: str) -> None:
         ) from None
 
 
+def check_whole(owners: Partition, graph: Graph | None) -> None:
+    """Refuse a whole graph that the owners' subgraphs were not cut from."""
+    if graph is None:
+        return
+    nodes = sum(len(ids) for ids in owners.nodes)
+    pairs = zip(owners.subgraphs, owners.nodes, strict=True)
+    if nodes != graph.num_nodes or any((part.y != graph.y[ids]).any() for part, ids in pairs):
+        raise DataError(
+            f"evaluate_on is not the graph that was partitioned ({graph.num_nodes} nodes, the "
+            f"owners have {nodes}). Pass the graph that fedsage.partition was given."
+        )
+
+
 def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
-    """Refuse a class that nobody trains on: nothing could ever predict it."""
+    """Refuse a class that nobody trains on, and an owner who trains on nothing."""
     pairs = list(zip(owners.subgraphs, splits, strict=True))
     names = owners.subgraphs[0].class_names
+    if len(names) < 2:
+        raise DataError(
+            f"The graph has {len(names)} classes; a classifier needs two. Check the labels."
+        )
+    idle = [i for i, split in enumerate(splits) if not len(split.train)]
+    if idle:
+        raise DataError(
+            f"Owner {idle[0]} has {owners.subgraphs[idle[0]].num_nodes} nodes but none of them "
+            "is labelled, so it has nothing to train on. Label some of them, ask for fewer "
+            "owners, or take --partition random."
+        )
     trained = np.bincount(
         np.concatenate([graph.y[split.train] for graph, split in pairs]),
         minlength=len(names),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.load import load
 from fedsage.graph.partition import Partition, label_counts, label_skew_of, partition
 from fedsage.graph.split import Split
-from fedsage.methods import OnRound, Outcome, RoundRecord, fedsage, globsage, locsage
+from fedsage.methods import Outcome, RoundRecord, fedsage, globsage, locsage
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
 from fedsage.models.parameters import sha256_of
@@ -60,9 +61,15 @@ class RunResult:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds by phase, for the caller that owns it."""
+    """Seconds by phase since it was made; what is paused counts in none."""
 
-    seconds: dict[str, float]
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("load", "partition", "neighgen", "classifier", "evaluate"), 0.0
+        )
+    )
+    started: float = field(default_factory=time.perf_counter)
+    started_cpu: float = field(default_factory=time.process_time)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -71,11 +78,21 @@ class Stopwatch:
         yield
         self.seconds[name] += time.perf_counter() - start
 
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the time spent inside out of the totals."""
+        start, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.started += time.perf_counter() - start
+        self.started_cpu += time.process_time() - cpu
 
-def new_stopwatch() -> Stopwatch:
-    """All phases at zero."""
-    phases = ("load", "partition", "neighgen", "classifier", "evaluate")
-    return Stopwatch(dict.fromkeys(phases, 0.0))
+
+def ignore_line(line: HistoryLine) -> None:
+    """For callers that want no progress."""
+
+
+def ignore_start() -> None:
+    """For callers that have nothing to do before training."""
 
 
 def run(
@@ -84,6 +101,7 @@ def run(
     preset: str = "best",
     seed: int = 0,
     evaluate_on: Graph | None = None,
+    dataset: str = "own",
     settings: Settings | None = None,
     on_round: Callable[[HistoryLine], None] | None = None,
 ) -> RunResult:
@@ -91,37 +109,35 @@ def run(
 
     Args:
         owners: From :func:`fedsage.partition`.
-        method: ``globsage``, ``locsage`` or ``fedsage``.
+        method: ``globsage``, ``locsage``, ``fedsage``, ``fedsage+copy`` or ``oracle``.
         preset: ``best`` or ``paper``.
         seed: All draws of training come from it; also the split of each owner's nodes.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
+        dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         on_round: Called after each round.
     """
     chosen = {"run": {"method": method, "seed": seed}}
-    data = {"data": {"owners": owners.num_owners, "partition": owners.how}}
-    config = load_config(settings or {}, data, chosen, preset=preset)
-    return execute(config, owners, evaluate_on, new_stopwatch(), on_round or ignore_line)
+    data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
+    config = load_config(settings or {}, {"data": data}, chosen, preset=preset)
+    return execute(config, owners, evaluate_on, Stopwatch(), on_round or ignore_line)
 
 
 def run_config(
     config: Config,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
+    on_start: Callable[[], None] = ignore_start,
 ) -> RunResult:
     """Load and cut the graph that ``config`` names, then train and judge."""
-    watch = new_stopwatch()
+    watch = Stopwatch()
     check_method(config.run.method)
     with watch.phase("load"):
         graph = load(config.data.dataset, **config.synthetic.model_dump())
     with watch.phase("partition"):
         data = config.data
         owners = partition(graph, data.owners, data.partition, config.run.seed)
-    return execute(config, owners, graph, watch, on_line, out)
-
-
-def ignore_line(line: HistoryLine) -> None:
-    """For callers that want no progress."""
+    return execute(config, owners, graph, watch, on_line, out, on_start)
 
 
 def check_method(method: str) -> None:
@@ -137,13 +153,20 @@ def execute(
     watch: Stopwatch,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
+    on_start: Callable[[], None] = ignore_start,
 ) -> RunResult:
-    """Train by the method that ``config`` names, then query test nodes."""
+    """Train by the method that ``config`` names, then query test nodes.
+
+    ``on_start`` is called when everything was found right and training can begin.
+    """
     check_method(config.run.method)
     setting = prepare(config, owners, graph)
-    if chosen_kernel(setting.shape, setting.training) == "fused":
-        warm_up()
-    start, cpu = time.perf_counter(), time.process_time()
+    kernel = chosen_kernel(setting.shape, setting.training)
+    with watch.pause():
+        on_start()
+        if kernel == "fused":
+            warm_up()
+    start = time.perf_counter()
     history: list[HistoryLine] = []
 
     def report(record: RoundRecord, traffic: Traffic) -> None:
@@ -167,7 +190,7 @@ def execute(
         with watch.phase("evaluate"):
             local = local_hits(setting, config, outcomes)
             judgement = judge_globally(setting, config, outcomes)
-    total = sum(watch.seconds.values())
+    total = time.perf_counter() - watch.started
     record = RunRecord(
         method=config.run.method,
         dataset=config.data.dataset,
@@ -182,7 +205,7 @@ def execute(
         },
         macro_f1=judgement.macro_f1 if judgement else None,
         seconds={"total": total} | watch.seconds,
-        cpu_seconds=time.process_time() - cpu,
+        cpu_seconds=time.process_time() - watch.started_cpu,
         peak_rss_mb=peak_rss_mb(),
         bytes={
             "neighgen": {"up": 0, "down": 0},
@@ -210,60 +233,60 @@ def train(
     setting: Setting, config: Config, report: Callable[[RoundRecord, Traffic], None]
 ) -> tuple[list[Outcome], Traffic]:
     """Run the method; returns its classifiers and the bytes that crossed a boundary."""
-    rounds = config.classifier.rounds_c
-    selection = config.classifier.selection
+    classifier = config.classifier
     silent = Traffic()
+    common: dict[str, Any] = {
+        "rounds_c": classifier.rounds_c,
+        "selection": classifier.selection,
+    }
 
     def quietly(record: RoundRecord) -> None:
         report(record, silent)
 
-    def run_one(engine: InProcessEngine, on_round: OnRound) -> Outcome:
-        loop = globsage if config.run.method == "globsage" else fedsage
-        return loop(
-            engine, setting.phi, rounds_c=rounds, selection=selection,
-            queries=config.mend.queries, on_round=on_round,
-        )  # fmt: skip
-
     if config.run.method == "globsage":
-        return [run_one(whole_graph_engine(setting), quietly)], silent
+        engine = whole_graph_engine(setting)
+        return [globsage(engine, setting.phi, on_round=quietly, **common)], silent
     if config.run.method == "locsage":
         engines = [InProcessEngine([owner]) for owner in data_owners(setting, alone=True)]
-        outcomes = locsage(
-            engines, setting.phi, rounds_c=rounds, selection=selection, on_round=quietly
-        )
-        return outcomes, silent
-    mended = data_owners(setting, generated=generated_for(config.run.method, setting))
-    engine = InProcessEngine(mended, config.run.workers)
+        return locsage(engines, setting.phi, on_round=quietly, **common), silent
+    owners = data_owners(setting, generated=generated_for(config.run.method, setting))
+    engine = InProcessEngine(owners, config.run.workers)
     carried = engine.traffic["classifier"]
-    return [run_one(engine, lambda record: report(record, carried))], carried
+
+    def loudly(record: RoundRecord) -> None:
+        report(record, carried)
+
+    queries = config.mend.queries
+    return [fedsage(engine, setting.phi, queries=queries, on_round=loudly, **common)], carried
 
 
-def local_hits(setting: Setting, config: Config, outcomes: Sequence[Outcome]) -> list[float]:
-    """Each owner's accuracy on its own test nodes, queried on what it holds."""
+def local_hits(
+    setting: Setting, config: Config, outcomes: Sequence[Outcome]
+) -> list[float | None]:
+    """Each owner's accuracy on its own test nodes, if any, queried on what it holds."""
     if config.run.method == "globsage":
         engine = InProcessEngine(data_owners(setting, alone=True))
         engine.broadcast_classifier(outcomes[0].classifier)
-        hits = engine.test_classifier()
-        return [share_of_hits({i: reply}) for i, reply in hits.items()]
-    return [
-        share_of_hits({i: reply}, outcome.mended)
-        for outcome in outcomes
-        for i, reply in outcome.hits.items()
-    ]
+        found = [(reply, False) for reply in engine.test_classifier().values()]
+    else:
+        found = [(hits, one.mended) for one in outcomes for hits in one.hits.values()]
+    return [share_of_hits({0: hits}, mended) if hits.total else None for hits, mended in found]
 
 
-def average_local(method: str, setting: Setting, local: Sequence[float]) -> float:
+def average_local(method: str, setting: Setting, local: Sequence[float | None]) -> float | None:
     """Over all test nodes; for local models over the models, as in the paper."""
     counts = [len(split.test) for split in setting.splits]
-    weights = np.ones(len(local)) if method.startswith("locsage") else np.array(counts)
-    return float(np.average(local, weights=weights))
+    if not sum(counts):
+        return None
+    weights = np.array(counts) > 0 if method.startswith("locsage") else np.array(counts)
+    return float(np.average([share or 0.0 for share in local], weights=weights))
 
 
 def judge_globally(
     setting: Setting, config: Config, outcomes: Sequence[Outcome]
 ) -> Judgement | None:
     """Test queries on G, where somebody holds it."""
-    if setting.graph is None:
+    if setting.graph is None or not any(len(split.test) for split in setting.splits):
         return None
     nodes = [
         ids[split.test] for ids, split in zip(setting.owners.nodes, setting.splits, strict=True)
@@ -305,7 +328,7 @@ def labels_of(judgement: Judgement) -> dict[str, list[float]]:
 
 
 def owner_lines(
-    owners: Partition, splits: Sequence[Split], local: Sequence[float]
+    owners: Partition, splits: Sequence[Split], local: Sequence[float | None]
 ) -> list[OwnerLine]:
     """Every owner at a glance."""
     skews = label_skew_of(owners).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 Array: TypeAlias = np.ndarray
@@ -17,5 +17,4 @@ else:
     NodeFeatures = csr_array | Float[Array, "V d_x"]  # X, sparse or dense
 NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 where unlabelled
 NodeIds: TypeAlias = Int[Array, " _"]  # some nodes, by index
-NodeMask: TypeAlias = Bool[Array, " V"]
 EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions

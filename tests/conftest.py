@@ -22,7 +22,7 @@ from fedsage.config import Config, load_config
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.graph.synthetic import synthetic
-from fedsage.runs import RunResult, execute, ignore_line, new_stopwatch
+from fedsage.runs import RunResult, Stopwatch, execute, ignore_line
 
 torch.set_num_threads(1)
 
@@ -63,7 +63,7 @@ def train(graph: Graph, owners: Partition) -> Train:
     def run(method: str = "fedsage", seed: int = 0, **sections: dict[str, object]) -> RunResult:
         chosen = {"run": {"method": method, "seed": seed}}
         config: Config = load_config(SMALL, sections, chosen)
-        return execute(config, owners, graph, new_stopwatch(), ignore_line)
+        return execute(config, owners, graph, Stopwatch(), ignore_line)
 
     return run
 

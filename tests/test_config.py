@@ -72,3 +72,27 @@ def test_values_on_the_command_line_are_read_as_what_they_are(value: str) -> Non
     assert settings["a"]["list"] == [1, 2]
     assert settings["a"]["word"] == "hello"
     assert settings["a"]["flag"] in (False, "False")
+
+
+def test_the_preset_paper_is_pinned_to_the_paper() -> None:
+    """Sec. 5.1: two layers, 5 neighbors, batch 64, 50 epochs, Adam, 0.001, 60-20-20."""
+    config = load_config(preset="paper")
+    assert config.model.model_dump() == {
+        "widths": (64, 32), "head": "l2", "norm": "none", "dropout": 0.0,
+    }  # fmt: skip
+    assert config.classifier.model_dump() == {
+        "rounds_c": 50, "local_epochs": 1, "batch_size": 64, "fanouts": (5, 5), "eta": 1e-3,
+        "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
+        "weighting": "owners", "selection": "last",
+    }  # fmt: skip
+    assert config.evaluation.inference == "sampled"
+    assert (config.data.train, config.data.val) == (0.6, 0.2)
+
+
+@pytest.mark.parametrize("text", ["data = 3", "[[classifier]]\neta = 1", 'run = "x"'])
+def test_a_section_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.toml"
+    file.write_text(text)
+    more = {"data": {"owners": 3}, "classifier": {"eta": 0.1}, "run": {"seed": 1}}
+    with pytest.raises(ConfigError):
+        load_config(read_toml(file), more)

@@ -166,3 +166,54 @@ def test_owners_query_the_graph_that_does_better_on_validation_nodes(train: Trai
 def test_the_oracle_is_refused_where_nobody_holds_the_whole_graph(owners: Partition) -> None:
     with pytest.raises(ConfigError, match="oracle needs the whole graph"):
         run(owners, "oracle", settings={"classifier": {"rounds_c": 1}})
+
+
+def test_without_validation_nodes_the_last_round_is_kept(train: Train) -> None:
+    assert train(data={"val": 0.0}).record.round == 2
+
+
+def test_an_owner_without_a_label_is_refused_by_name(graph: Graph) -> None:
+    owner = np.arange(60) % 3
+    y = np.where(owner == 1, -1, graph.y)
+    part = by_owner(
+        Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names), owner, 3, "own", 0
+    )
+    with pytest.raises(DataError, match="Owner 1 has 20 nodes but none of them is labelled"):
+        run(part, "fedsage")
+
+
+def test_an_owner_without_test_nodes_counts_in_no_average(graph: Graph) -> None:
+    owner = np.arange(60) % 3
+    y = graph.y.copy()
+    y[np.flatnonzero(owner == 1)[2:]] = -1  # two labels: one to train on, one to choose by
+    labelled = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names)
+    part = by_owner(labelled, owner, 3, "own", 0)
+    settings = {"classifier": {"rounds_c": 2}, "data": {"train": 0.5, "val": 0.4}}
+    record = run(part, "locsage", evaluate_on=labelled, settings=settings).record
+    shares = [line.local for line in record.per_owner]
+    assert shares[1] is None
+    assert record.accuracy["local"] == pytest.approx((shares[0] + shares[2]) / 2)
+
+
+def test_divergence_is_an_error_and_not_a_result(train: Train) -> None:
+    with pytest.raises(ConfigError, match="Training diverged"):
+        train(classifier={"eta": 1e30})
+
+
+def test_another_graph_is_not_taken_for_the_whole_one(graph: Graph, owners: Partition) -> None:
+    other = graph.induced(np.arange(60)[::-1].copy())
+    with pytest.raises(DataError, match="not the graph that was partitioned"):
+        run(owners, "fedsage", evaluate_on=other)
+
+
+def test_a_graph_with_one_class_is_refused(graph: Graph) -> None:
+    one = Graph(graph.x, graph.indptr, graph.indices, np.zeros(60, dtype=np.int64), ("only",))
+    with pytest.raises(DataError, match="needs two"):
+        run(by_owner(one, np.arange(60) % 3, 3, "own", 0), "fedsage")
+
+
+def test_the_record_names_the_graph_it_was_given(graph: Graph, owners: Partition) -> None:
+    settings = {"classifier": {"rounds_c": 1}}
+    assert run(owners, "fedsage", settings=settings).record.dataset == "own"
+    named = run(owners, "fedsage", settings=settings, dataset="mine")
+    assert named.record.dataset == "mine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from fedsage.errors import ConfigError, nearest
 
 def bench(
     suite: Annotated[
-        str | None, typer.Option(help="startup, partition, step, synthetic, run  [all]")
+        str | None, typer.Option(help="startup, partition, step, synthetic, run (default: all)")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -25,7 +26,13 @@ def bench(
     if suite is not None and suite not in SUITES:
         raise ConfigError(f"Unknown suite '{suite}'.{nearest(suite, SUITES)}")
     torch.set_num_threads(1)
-    figures = [f for name in ([suite] if suite else SUITES) for f in SUITES[name]()]
+    figures = []
+    for name in [suite] if suite else SUITES:
+        for figure in SUITES[name]():
+            print(
+                f"{figure.name}: {figure.value:.3g} {figure.unit}", file=sys.stderr, flush=True
+            )
+            figures.append(figure)
     if json:
         show.print_json({"figures": [asdict(figure) for figure in figures]})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +88,9 @@ def split(
     partition: options.PartitionBy = None,
     seed: options.Seed = None,
     assignments: options.Assignments = None,
-    out: Annotated[Path | None, typer.Option(help="folder to write  [under owners/]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder to write (default: under owners/)")
+    ] = None,
     force: options.Force = False,
 ) -> None:
     """Cut a graph into one folder for each owner."""
@@ -106,7 +109,9 @@ def split(
     data, number = config.data, config.run.seed
     name = f"{Path(data.dataset).stem}-{data.owners}-{data.partition.replace(':', '')}"
     folder = out or Path("owners") / f"{name}-seed{number}"
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not force):
+    if folder.is_file():
+        raise ConfigError(f"--out {folder} is a file. Give a folder.")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
         raise ConfigError(
             f"--out {folder} is not empty. Choose another folder, or add --force to replace "
             "the owners in it."
@@ -115,6 +120,10 @@ def split(
     graph = load(data.dataset, **config.synthetic.model_dump())
     part = cut(graph, data.owners, data.partition, number)
     try:
+        for stale in folder.glob("owner-*/graph.npz"):
+            stale.unlink()
+            with contextlib.suppress(OSError):  # somebody keeps other files there
+                stale.parent.rmdir()
         for i, (subgraph, nodes) in enumerate(zip(part.subgraphs, part.nodes, strict=True)):
             parts = split_nodes(subgraph, data.train, data.val, number, i)
             save_graph(

@@ -6,8 +6,12 @@ interrupted. Results go to stdout, progress to stderr.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version as package_version
+from typing import Annotated
 
 import typer
 
@@ -19,7 +23,6 @@ ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="fedsage",
-    help="Subgraph federated learning for owners who each hold a part of one graph.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,16 +40,28 @@ for verb, function in VERBS.items():
 app.add_typer(data.app, name="data")
 
 
+@app.callback(invoke_without_command=True)
+def about(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+) -> None:
+    """Subgraph federated learning for owners who each hold a part of one graph."""
+    if version:
+        print(f"fedsage {package_version('fedsage')}")
+        raise typer.Exit
+
+
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # terminals that know no ΔE
     sys.exit(exit_code())
 
 
 def exit_code() -> int:
     """Run the command line; every way out is a number."""
     try:
-        code = app(standalone_mode=False, prog_name="fedsage")
-        return int(code or 0)
+        code = int(app(standalone_mode=False, prog_name="fedsage") or 0)
     except FedSageError as error:
         return refused(str(error))
     except ClickException as error:
@@ -55,11 +70,20 @@ def exit_code() -> int:
             return 2
         return refused(usage_line(error))
     except (KeyboardInterrupt, typer.Abort):
-        print("Interrupted.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
+        code = 130
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return refused(
+            f"{error.strerror or error}: {error.filename or 'a file'} could not be read or "
+            "written. Check the path, the permissions and the room on the disk."
+        )
+    except MemoryError as error:
+        return refused(f"Out of memory ({error}). Ask for a smaller graph, batch or model.")
+    if code == 130:
+        print("Interrupted.", file=sys.stderr)
+    return code
 
 
 def refused(message: str) -> int:
@@ -77,7 +101,8 @@ def usage_line(error: BaseException) -> str:
         name = message.split("'")[1]
         known = context.command.commands if context else VERBS
         message = f"No such verb '{name}'.{nearest(name, known)}"
-    return f"{message.rstrip('.')}. See '{path} --help'."
+    end = "" if message.endswith(("?", ".")) else "."
+    return f"{message}{end} See '{path} --help'."
 
 
 if __name__ == "__main__":

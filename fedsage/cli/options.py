@@ -11,24 +11,28 @@ from fedsage.config import Config, load_config, overlaid, read_assignments, read
 
 DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz)"
 
-Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS}  [default: cora]")]
-Owners: TypeAlias = Annotated[int | None, typer.Option(help="M, the number of owners  [3]")]
+Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS} (default: cora)")]
+Owners: TypeAlias = Annotated[
+    int | None, typer.Option(help="M, the number of owners (default: 3)")
+]
 PartitionBy: TypeAlias = Annotated[
     str | None,
-    typer.Option("--partition", help="louvain, metis, random, label[:beta]  [louvain]"),
+    typer.Option("--partition", help="louvain, metis, random, label:BETA (default: louvain)"),
 ]
-Seed: TypeAlias = Annotated[int | None, typer.Option(help="all draws come from it  [0]")]
+Seed: TypeAlias = Annotated[
+    int | None, typer.Option(help="all draws come from it (default: 0)")
+]
 Preset: TypeAlias = Annotated[
-    str | None, typer.Option(help="best, or paper: the paper's settings  [best]")
+    str | None, typer.Option(help="best, or paper: the paper's settings (default: best)")
 ]
 ConfigFile: TypeAlias = Annotated[
     Path | None, typer.Option("--config", help="settings from a TOML file, over the preset")
 ]
 Assignments: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", help="section.key=value, over --config; may be repeated"),
+    typer.Option("--set", help="section.key=value; may be repeated"),
 ]
-Engine: TypeAlias = Annotated[str | None, typer.Option(help="inprocess  [inprocess]")]
+Engine: TypeAlias = Annotated[str | None, typer.Option(help="inprocess, the only one so far")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace what --out holds")]
 

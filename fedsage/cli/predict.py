@@ -26,13 +26,17 @@ def predict(
     from fedsage.models.classifier import load_models
 
     models = load_models(model)
+    if len(models) == 1 and owner is not None:
+        raise ConfigError(f"{model} holds one shared model. Leave out --owner {owner}.")
     if len(models) > 1 and (owner is None or not 0 <= owner < len(models)):
         raise ConfigError(
             f"{model} holds {len(models)} local models, one an owner. Choose one with "
             f"--owner 0 to --owner {len(models) - 1}."
         )
-    chosen = models[owner or 0] if len(models) > 1 else models[0]
-    known = read_result(model)["config"]["synthetic"] if (model / RESULT).exists() else {}
+    chosen = models[owner or 0]
+    known = {}
+    if data == "synthetic" and (model / RESULT).exists():  # the graph that it was trained on
+        known = read_result(model).get("config", {}).get("synthetic", {})
     ensure_here(data)
     graph = load(data, **known)
     probabilities = chosen.predict_proba(graph)

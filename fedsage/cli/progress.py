@@ -96,8 +96,8 @@ def announce_compiling() -> None:
     """Make the compiled training step ready; say so where it is not in the cache yet."""
     from fedsage.models.fused import warm_up
 
-    words = "compiling the training step, once on this machine (about 20 s) …"
-    notice = threading.Timer(2.0, print, [words], {"file": sys.stderr, "flush": True})
+    words = "preparing the training step (compiled once on this machine, about 20 s) …"
+    notice = threading.Timer(4.0, print, [words], {"file": sys.stderr, "flush": True})
     notice.start()
     try:
         warm_up()

@@ -19,8 +19,9 @@ from fedsage.errors import ConfigError
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord
 
-Method = Annotated[str | None, typer.Option(help="globsage, locsage, fedsage  [fedsage]")]
-Out = Annotated[Path | None, typer.Option(help="folder for the results  [under runs/]")]
+METHODS = "globsage, locsage, fedsage, fedsage+copy, oracle"
+Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage)")]
+Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
 
 
 def run(
@@ -71,10 +72,11 @@ def compare(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
     )  # fmt: skip
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    named = [name.strip() for name in methods.split(",")]
+    names = [name for name in dict.fromkeys(named) if name]
     from fedsage.compare import as_json, write_rows
     from fedsage.compare import compare as compare_methods
-    from fedsage.evaluation.results import claim
+    from fedsage.evaluation.results import check_free
     from fedsage.runs import check_method
 
     if not names:
@@ -83,7 +85,7 @@ def compare(
         check_method(name)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
-    claim(folder, force)
+    check_free(folder, force)
 
     def run_one(chosen: Config) -> RunRecord:
         return run_into(chosen, folder / f"{chosen.run.method}-seed{chosen.run.seed}", force)
@@ -106,6 +108,7 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
         HistoryLine,
         Provenance,
         append_history,
+        check_free,
         claim,
         write_result,
     )
@@ -113,19 +116,22 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     from fedsage.runs import check_method, run_config
 
     check_method(settings.run.method)
-    claim(folder, force)
+    check_free(folder, force)
+    ensure_here(settings.data.dataset)
     per_model = settings.data.owners if settings.run.method.startswith("locsage") else 1
     label = f"{settings.run.method}, seed {settings.run.seed}"
-    ensure_here(settings.data.dataset)
-    if settings.run.kernel != "torch":
-        announce_compiling()
     with rounds(label, settings.classifier.rounds_c * per_model) as progress:
+
+        def on_start() -> None:
+            claim(folder)
+            if settings.run.kernel != "torch":
+                announce_compiling()
 
         def on_line(line: HistoryLine) -> None:
             append_history(folder, line)
             progress(line)
 
-        result = run_config(settings, on_line, out=folder)
+        result = run_config(settings, on_line, folder, on_start)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
     write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
@@ -136,7 +142,7 @@ def run_name(settings: Config, verb: str | None = None) -> str:
     """A folder's name that says what was run."""
     data = settings.data
     dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(data.dataset).stem)
-    how = data.partition.replace(":", "")
+    how = re.sub(r"[^A-Za-z0-9.]+", "", data.partition)
     return (
         f"{verb or settings.run.method}-{dataset}-{data.owners}-{how}-seed{settings.run.seed}"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedsage.cli.progress import size
 
@@ -31,7 +32,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     narrow = None if sys.stdout.isatty() else 120
     console = Console(width=narrow, highlight=False)
     console.print(title, style="bold", markup=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from fedsage.engines.wire import M, Message, decode, encode
+from fedsage.engines.wire import M, Message, Reply, decode, encode
 from fedsage.protocol.engine import Phase, Traffic
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits, OwnerId
 from fedsage.protocol.owner import DataOwner
 
-Reply = TypeVar("Reply", Classifier, ClassifierUpdate, Hits, Ask)
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
 
 

@@ -14,11 +14,12 @@ import safetensors.torch
 from safetensors import SafetensorError
 
 from fedsage.errors import ProtocolError
-from fedsage.models.parameters import Parameters
+from fedsage.models.parameters import under
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 
 Message: TypeAlias = Classifier | ClassifierUpdate | Hits | Ask
 M = TypeVar("M", Classifier, ClassifierUpdate, Hits, Ask)
+Reply = TypeVar("Reply", Classifier, ClassifierUpdate, Hits, Ask)  # where two types meet
 
 
 def encode(message: Message) -> bytes:
@@ -55,9 +56,3 @@ def decode(kind: type[M], frame: bytes) -> M:
         else:
             values[field.name] = under(field.name, tensors)
     return kind(**values)  # type: ignore[arg-type]
-
-
-def under(field: str, tensors: Parameters) -> Parameters:
-    """The tensors of one field, by their own names."""
-    start = f"{field}/"
-    return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}

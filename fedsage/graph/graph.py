@@ -139,9 +139,16 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
             f"{name}: features must be a table of nodes × features, "
             f"but have shape {tuple(x.shape)}. Give at least one node and one feature."
         )
+    if x.dtype.kind not in "fiub":
+        raise DataError(
+            f"{name}: features must be numbers, but are of type {x.dtype}. Turn words into "
+            "numbers (one column for each) and complex numbers into pairs."
+        )
     sparse = issparse(x)
     features: NodeFeatures = (
-        csr_array(x, dtype=np.float32) if sparse else np.asarray(x, dtype=np.float32)
+        csr_array(x, dtype=np.float32, copy=True)
+        if sparse
+        else np.array(x, dtype=np.float32, order="C")
     )
     values: Array = features.data if sparse else features.ravel()
     bad = np.flatnonzero(~np.isfinite(values))
@@ -152,23 +159,24 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
             f"{name}: {len(bad)} feature values are NaN or infinite, the first at node "
             f"{row}. Replace them (with 0, or the mean of the column) and try again."
         )
-    return canonical(features) if sparse else features
-
-
-def canonical(x: SparseMatrix) -> SparseMatrix:
-    """The same matrix with sorted columns, no doubles and no stored zeros."""
-    if x.has_canonical_format and x.data.all():
-        return x
-    tidy = x.copy()
-    tidy.sum_duplicates()
-    tidy.eliminate_zeros()
-    return tidy
+    if not sparse:
+        return frozen(features)
+    features.sum_duplicates()
+    features.eliminate_zeros()
+    for array in (features.data, features.indices, features.indptr):
+        frozen(array)
+    return features
 
 
 def checked_labels(
     y: Array, class_names: Sequence[str], num_nodes: int, name: str
 ) -> tuple[NodeLabels, tuple[str, ...]]:
     """Labels as int64 and a name for each class; refuses labels without a class."""
+    if np.ndim(y) != 1:
+        raise DataError(
+            f"{name}: labels must be one number a node, but have shape {np.shape(y)}. Give the "
+            "number of the class, from 0, and -1 where it is not known."
+        )
     if len(y) != num_nodes:
         raise DataError(
             f"{name}: {num_nodes} nodes have features but there are {len(y)} labels. "
@@ -180,19 +188,14 @@ def checked_labels(
             "Number the classes, and write -1 where the class is not known."
         )
     labels = np.array(y, dtype=np.int64)
-    names = tuple(str(c) for c in class_names) or tuple(
-        str(c) for c in range(int(labels.max(initial=-1)) + 1)
-    )
+    most = min(int(labels.max(initial=-1)) + 1, num_nodes)
+    names = tuple(str(c) for c in class_names) or tuple(str(c) for c in range(most))
     bad = np.flatnonzero((labels < -1) | (labels >= len(names)))
     if len(bad):
         raise DataError(
             f"{name}: {len(bad)} labels are out of range, the first {labels[bad[0]]} at node "
             f"{bad[0]}; there are {len(names)} classes, 0 to {len(names) - 1}. "
             "Write -1 where the class is not known."
-        )
-    if len(names) < 2:
-        raise DataError(
-            f"{name}: {len(names)} classes; a classifier needs at least two. Check the labels."
         )
     return labels, names
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -17,21 +18,30 @@ from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
 from fedsage.shapes import Array
 
+PARTIAL = ".partial"  # how the name of a file ends while it is written
+
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file that is either whole or not there, whatever happens meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def umask() -> int:
+    """The permissions that this process takes off new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def graph_arrays(graph: Graph) -> dict[str, Array]:
@@ -53,49 +63,54 @@ def graph_arrays(graph: Graph) -> dict[str, Array]:
     return arrays
 
 
-def save_graph(graph: Graph, path: Path, **extra: Array) -> None:
+def save_graph(graph: Graph, path: Path | str, **extra: Array) -> None:
     """Write ``graph`` as ``.npz``, with further arrays beside it if given."""
     arrays: dict[str, Any] = graph_arrays(graph) | extra
-    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
+    write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
 
 
-def load_graph(path: Path) -> Graph:
+def load_graph(path: Path | str) -> Graph:
     """Read and check a graph written by :func:`save_graph` or by hand.
 
-    Keys: ``edge_index`` (2 × E), ``y``, optional ``class_names``, and the features either
+    Keys: ``edge_index`` (2 × E), optional ``y`` and ``class_names``, and the features either
     dense as ``x`` or as CSR in ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``.
     """
+    path = Path(path)
     arrays = read_arrays(path)
     sparse = {"x_data", "x_indices", "x_indptr", "x_shape"}
-    missing = {"edge_index", "y"} - set(arrays)
-    if missing or not ("x" in arrays or sparse <= set(arrays)):
+    if "edge_index" not in arrays or not ("x" in arrays or sparse <= set(arrays)):
         raise DataError(
             f"{path}: not a graph file: it holds {', '.join(sorted(arrays)) or 'nothing'}. "
-            f"It needs edge_index, y, and x (dense) or {', '.join(sorted(sparse))} (CSR)."
+            f"It needs edge_index, and x (dense) or {', '.join(sorted(sparse))} (CSR); y is "
+            "needed for training."
         )
     x = arrays["x"] if "x" in arrays else checked_csr(arrays, path)
-    names = [str(name) for name in arrays.get("class_names", ())]
-    return Graph.from_arrays(x, arrays["edge_index"], arrays["y"], names, name=path.name)
+    y = arrays.get("y", np.full(x.shape[0] if x.ndim else 0, -1))
+    names = [str(name) for name in np.atleast_1d(arrays.get("class_names", []))]
+    return Graph.from_arrays(x, arrays["edge_index"], y, names, name=path.name)
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of an ``.npz`` file."""
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+        with path.open("rb") as opened, np.lib.npyio.NpzFile(opened) as file:
+            arrays = {key: file[key] for key in file.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path}: cannot be read as .npz of plain arrays ({error}). "
             "It may be truncated or hold Python objects: write it again with numpy.savez."
         ) from None
+    if strange := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise DataError(f"{path}: {strange[0]} is not an array. Write it with numpy.savez.")
+    return arrays
 
 
 def checked_csr(arrays: dict[str, Array], path: Path) -> csr_array:
     """The sparse features, if the three arrays fit together."""
-    shape = tuple(int(n) for n in arrays["x_shape"])
     try:
+        shape = tuple(int(n) for n in arrays["x_shape"])
         x = csr_array((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
         x.check_format(full_check=True)
     except (ValueError, IndexError, TypeError) as error:

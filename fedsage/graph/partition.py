@@ -57,8 +57,8 @@ def partition(graph: Graph, num_owners: int, how: str = "louvain", seed: int = 0
 def assign(graph: Graph, num_owners: int, how: str, seed: int) -> NodeIds:
     """The owner of every node."""
     name, _, parameter = how.partition(":")
-    if name not in WAYS:
-        raise ConfigError(f"Unknown partition '{how}'.{nearest(name, WAYS)}")
+    if name not in (*WAYS, "label"):
+        raise ConfigError(f"Unknown partition '{how}'.{nearest(name, (*WAYS, 'label'))}")
     if not 1 <= num_owners <= graph.num_nodes // MIN_NODES:
         raise ConfigError(
             f"{num_owners} owners do not fit a graph of {graph.num_nodes} nodes: an owner "
@@ -67,8 +67,19 @@ def assign(graph: Graph, num_owners: int, how: str, seed: int) -> NodeIds:
     if name != "label":
         if parameter:
             raise ConfigError(f"Partition '{name}' takes no parameter, but got '{parameter}'.")
-        return WAYS[name](graph, num_owners, seed)
+        return topped_up(WAYS[name](graph, num_owners, seed), num_owners)
     return label_skew(graph, num_owners, seed, checked_concentration(parameter or "0.5"))
+
+
+def topped_up(owner: NodeIds, num_owners: int) -> NodeIds:
+    """The same owners, where those below ``MIN_NODES`` get nodes of the largest one."""
+    owner = owner.copy()
+    for i in np.flatnonzero(np.bincount(owner, minlength=num_owners) < MIN_NODES):
+        while (lacking := MIN_NODES - int((owner == i).sum())) > 0:
+            largest = int(np.bincount(owner, minlength=num_owners).argmax())
+            spare = np.flatnonzero(owner == largest)[MIN_NODES:]
+            owner[spare[-lacking:]] = i
+    return owner
 
 
 def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:
@@ -211,7 +222,6 @@ WAYS: dict[str, Callable[[Graph, int, int], NodeIds]] = {
     "louvain": louvain,
     "metis": metis,
     "random": uniform,
-    "label": lambda graph, num_owners, seed: label_skew(graph, num_owners, seed, 0.5),
 }
 
 

@@ -16,7 +16,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.io import write_atomically
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
-from fedsage.models.parameters import Parameters
+from fedsage.models.parameters import Parameters, under
 from fedsage.rng import generator
 from fedsage.shapes import Array
 
@@ -56,7 +56,7 @@ def build(shape: SageShape, phi: Parameters, device: str = "cpu") -> GraphSage:
 def save_models(models: list[NodeClassifier], folder: Path) -> None:
     """Write one shared model, or the local models of all owners, into ``folder``."""
     tensors = {
-        f"{i}/{name}": tensor.contiguous()
+        name if len(models) == 1 else f"{i}/{name}": tensor.contiguous()
         for i, model in enumerate(models)
         for name, tensor in model.phi.items()
     }
@@ -71,28 +71,33 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
     write_atomically(folder / CARD, lambda file: file.write(text.encode()))
 
 
-def load_models(folder: Path) -> list[NodeClassifier]:
+def load_models(folder: Path | str) -> list[NodeClassifier]:
     """The models that :func:`save_models` wrote."""
+    folder = Path(folder)
     try:
         card = json.loads((folder / CARD).read_text())
         tensors = safetensors.torch.load((folder / WEIGHTS).read_bytes())
+    except OSError as error:
+        raise DataError(
+            f"{folder} holds no trained model: {Path(error.filename).name} cannot be read "
+            f"({error.strerror}). Give the folder that 'fedsage run' wrote to."
+        ) from None
+    except (SafetensorError, ValueError) as error:
+        raise unreadable(folder, error) from None
+    try:
         shape = SageShape(**card["shape"] | {"widths": tuple(card["shape"]["widths"])})
-        names = tuple(card["class_names"])
         count = int(card["models"])
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{folder} holds no trained model: {Path(error.filename).name} is not there. "
-            "Give the folder that 'fedsage run' wrote to (its last line names it)."
-        ) from None
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder}: the model cannot be read ({error}). Train it again, or copy the "
-            f"folder anew: {WEIGHTS} and {CARD} belong together."
-        ) from None
-    return [NodeClassifier(shape, numbered(tensors, i), names) for i in range(count)]
+        phis = [tensors] if count == 1 else [under(str(i), tensors) for i in range(count)]
+        for phi in phis:
+            build(shape, phi)  # refuses names and shapes that do not fit
+        return [NodeClassifier(shape, phi, tuple(card["class_names"])) for phi in phis]
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise unreadable(folder, error) from None
 
 
-def numbered(tensors: Parameters, i: int) -> Parameters:
-    """The tensors of model ``i``, by their own names."""
-    start = f"{i}/"
-    return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+def unreadable(folder: Path, error: Exception) -> DataError:
+    """The model's files are there but are not a model."""
+    return DataError(
+        f"{folder}: the model cannot be read ({error}). Train it again, or copy the folder "
+        f"anew: {WEIGHTS} and {CARD} belong together."
+    )

@@ -9,26 +9,39 @@ Inner loops are written out, for slices such as ``g[j] += x * d`` are several ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 RELU, L2, DIRECT = 0, 1, 2  # heads
 ADAM, ADAMW, SGD = 0, 1, 2  # optimizers
 
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
 
-@njit(forceinline=True, **OPTIONS)
+def compiled(**more: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function; keep it on disk for the next process where that can be written."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(cache=True, **OPTIONS, **more)(function)
+        except RuntimeError:  # no folder for the cache
+            return njit(**OPTIONS, **more)(function)
+
+    return decorate
+
+
+@compiled(forceinline=True)
 def add_row(out, scale, row):
     """Out += scale · row."""
     for k in range(len(out)):
         out[k] += scale * row[k]
 
 
-@njit(**OPTIONS)
+@compiled()
 def draw_hop(rng, count, fanout, indptr, indices, position, inputs, total, picked):
     """Draw ``fanout`` neighbors for each of ``inputs[:count]``; new ones join ``inputs``.
 
@@ -51,21 +64,21 @@ def draw_hop(rng, count, fanout, indptr, indices, position, inputs, total, picke
     return total
 
 
-@njit(**OPTIONS)
+@compiled()
 def add_features(x_indptr, x_indices, x_data, node, weight, out):
     """Out += x_node · weight, over the filled columns."""
     for e in range(x_indptr[node], x_indptr[node + 1]):
         add_row(out, x_data[e], weight[x_indices[e]])
 
 
-@njit(**OPTIONS)
+@compiled()
 def add_feature_gradient(x_indptr, x_indices, x_data, node, gradient, out):
     """Out += x_nodeᵀ · gradient, over the filled columns."""
     for e in range(x_indptr[node], x_indptr[node + 1]):
         add_row(out[x_indices[e]], x_data[e], gradient)
 
 
-@njit(**OPTIONS)
+@compiled()
 def relu_and_drop(h, count, threshold, key):
     """ReLU, then dropout by ``key``; both in place."""
     width = h.shape[1]
@@ -88,7 +101,7 @@ def relu_and_drop(h, count, threshold, key):
                 e += 1
 
 
-@njit(**OPTIONS)
+@compiled()
 def loss_and_gradient(logits, y, count, gradient):
     """Eq. (2) summed over the batch; ``gradient`` becomes that of its mean."""
     total = 0.0
@@ -107,7 +120,7 @@ def loss_and_gradient(logits, y, count, gradient):
     return total
 
 
-@njit(**OPTIONS)
+@compiled()
 def update(weight, gradient, first, second, t, kind, eta, weight_decay):
     """One step of the optimizer on one weight; the gradient is set to zero."""
     eta, weight_decay = np.float32(eta), np.float32(weight_decay)
@@ -131,7 +144,7 @@ def update(weight, gradient, first, second, t, kind, eta, weight_decay):
         gradient[e] = 0
 
 
-@njit(**OPTIONS)
+@compiled()
 def epoch(
     rng, nodes, y, batch_size, fan_1, fan_2, indptr, indices,
     x_indptr, x_indices, x_data, x_dense,
@@ -146,8 +159,9 @@ def epoch(
     f32 = np.float32
     dense = x_dense.shape[0] > 0
     d1, d2, num_classes = w1_own.shape[1], w2_own.shape[1], w_head.shape[0]
-    most_1 = batch_size * (1 + fan_2)
-    most_0 = most_1 * (1 + fan_1)
+    batch_size = min(batch_size, len(nodes))
+    most_1 = min(batch_size * (1 + fan_2), len(indptr) - 1)  # inputs are distinct nodes
+    most_0 = min(most_1 * (1 + fan_1), len(indptr) - 1)
     position = np.full(len(indptr) - 1, -1, np.int32)
     inputs = np.empty(most_0, np.int64)
     picked_1 = np.empty((most_1, fan_1), np.int32)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor, nn
 
 from fedsage.graph.sampling import Hop
-from fedsage.models.dropout import dropout_key, kept, kept_scale
+from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import sparse_product
 from fedsage.shapes import NodeFeatures, NodeIds, SparseMatrix
@@ -108,11 +108,13 @@ class GraphSage(nn.Module):
             dropout: Share of hidden values set to zero while training.
             generator: Where dropout draws from.
         """
-        key = dropout_key(generator) if dropout and generator is not None else None
+        key = None
+        if generator is not None and threshold(dropout) > 0:
+            key = dropout_key(generator)
         h: Inputs = feature_rows(x, hops[0].inputs, self.device)
         for k, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
             h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k)
-            if key is not None and k < self.last_activated:
+            if key is not None and k < self.num_activated:
                 h = drop(h, dropout, key + k)
         logits: Tensor = self.head(h)
         return logits
@@ -131,7 +133,7 @@ class GraphSage(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, SageLayer)]
 
     @property
-    def last_activated(self) -> int:
+    def num_activated(self) -> int:
         """How many layers end in a ReLU: where dropout applies."""
         return len(self.layers) - (self.shape.head != "relu")
 
@@ -163,4 +165,4 @@ def drop(h: Hidden, share: float, key: int) -> Hidden:
 def feature_rows(x: NodeFeatures, nodes: NodeIds | slice, device: torch.device) -> Inputs:
     """h^0 of some nodes: sparse features stay sparse and on the CPU."""
     picked = x[nodes]
-    return picked if isinstance(picked, csr_array) else torch.from_numpy(picked).to(device)
+    return picked if isinstance(picked, csr_array) else torch.tensor(picked, device=device)

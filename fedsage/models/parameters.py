@@ -25,6 +25,13 @@ def parameters_of(model: nn.Module) -> Parameters:
     return {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
 
 
+def under(prefix: str, parameters: Mapping[str, Tensor]) -> Parameters:
+    """The tensors whose names start with ``prefix/``, by the rest of their names."""
+    start = f"{prefix}/"
+    found = parameters.items()
+    return {name.removeprefix(start): t for name, t in found if name.startswith(start)}
+
+
 def sha256_of(parameters: Mapping[str, Tensor]) -> str:
     """The checksum of all tensors in name order: equal if and only if every bit is."""
     digest = hashlib.sha256()

@@ -29,7 +29,7 @@ def bag_product(a: SparseMatrix, h: Hidden) -> Hidden:
     """``a @ h`` as a weighted sum over the rows of ``h`` that each row of ``a`` picks."""
     picked = torch.from_numpy(a.indices.astype(np.int64)).to(h.device)
     offsets = torch.from_numpy(a.indptr[:-1].astype(np.int64)).to(h.device)
-    weights = torch.from_numpy(a.data).to(h.device)
+    weights = torch.tensor(a.data, device=h.device)
     return F.embedding_bag(picked, h, offsets, per_sample_weights=weights, mode="sum")
 
 

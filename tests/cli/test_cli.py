@@ -145,6 +145,69 @@ def test_force_replaces_a_run(fedsage: Call) -> None:
     assert len(Path("out/history.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_refused_run_keeps_the_run_that_force_would_replace(fedsage: Call) -> None:
+    assert fedsage("run", *SMALL, "--out", "out").code == 0
+    before = Path("out/result.json").read_bytes()
+    bad = ("run", *SMALL, "--partition", "metiss", "--out", "out", "--force")
+    assert fedsage(*bad).code == 2
+    assert Path("out/result.json").read_bytes() == before
+    assert fedsage("run", *SMALL, "--partition", "metiss").code == 2
+    assert not Path("runs").exists(), "and leaves no folder behind"
+
+
+def test_split_with_force_leaves_no_owner_of_before(fedsage: Call) -> None:
+    for owners in ("5", "3"):
+        words = ("split", *SMALL[:8], "--owners", owners, "--out", "o", "--force")
+        assert fedsage(*words).code == 0
+    assert sorted(p.name for p in Path("o").iterdir()) == ["owner-0", "owner-1", "owner-2"]
+
+
+def test_a_method_named_twice_is_run_once(fedsage: Call) -> None:
+    words = ("compare", *SMALL, "--methods", "fedsage,fedsage", "--seeds", "1", "--json")
+    assert [row["method"] for row in json.loads(fedsage(*words).out)["rows"]] == ["fedsage"]
+
+
+def test_predict_takes_a_graph_without_labels(fedsage: Call) -> None:
+    fedsage("run", *SMALL, "--out", "m")
+    graph = synthetic(nodes=90, features=40, classes=3)
+    np.savez("unlabelled.npz", x=graph.x.toarray(), edge_index=graph.links)
+    words = ("predict", "--model", "m", "--data", "unlabelled.npz", "--out", "p.csv")
+    assert fedsage(*words).code == 0
+    assert len(Path("p.csv").read_text().splitlines()) == 91
+
+
+@pytest.mark.parametrize("harm", ["card", "result", "number", "file", "head"])
+def test_a_harmed_model_is_refused(fedsage: Call, harm: str) -> None:
+    fedsage("run", *SMALL, "--out", "m")
+    card = json.loads(Path("m/model.json").read_text())
+    if harm == "card":
+        card["shape"]["widths"] = [8, 5]
+    elif harm == "number":
+        card["models"] = 2
+    elif harm == "head":
+        card["shape"]["head"] = "direct"
+    elif harm == "result":
+        Path("m/result.json").write_text("[1]")
+    Path("m/model.json").write_text(json.dumps(card))
+    folder = "m/model.json" if harm == "file" else "m"
+    done = fedsage("predict", "--model", folder, "--data", "synthetic", "--out", "p.csv")
+    assert done.code == 2 and "Traceback" not in done.err
+    assert not Path("p.csv").exists()
+
+
+def test_the_version_is_told(fedsage: Call) -> None:
+    import fedsage as package
+
+    assert fedsage("--version").out == f"fedsage {package.__version__}\n"
+
+
+def test_help_names_the_defaults(fedsage: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = fedsage("run", "--help").out
+    for words in ("default: cora", "default: 3", "default: louvain", "default: best"):
+        assert words in shown
+
+
 BAD = {
     "unknown verb": ("rnu", "Did you mean 'run'"),
     "unknown flag": ("run --datset cora", "--dataset"),
@@ -164,6 +227,10 @@ BAD = {
     "no owners": ("run --owners 0", "greater than 0"),
     "a missing flag": ("predict --model m --data cora", "--out"),
     "no model": ("predict --model m --data synthetic --out p.csv", "holds no trained model"),
+    "a width beyond reason": ("run --set model.widths=[100000000,32]", "less than or equal"),
+    "an infinite rate": ("run --set classifier.eta=inf", "finite"),
+    "an odd device": ("run --set run.device=meta", "run.device"),
+    "a name too long": (f"run --dataset synthetic --out {'x' * 300}", "File name too long"),
     "unknown suite": ("bench --suite stap", "Did you mean 'step'"),
     "unknown dataset to get": ("data get citesser", "Did you mean 'citeseer'"),
 }

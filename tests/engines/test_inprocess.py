@@ -40,13 +40,13 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     from fedsage.graph.partition import partition
-    from fedsage.runs import execute, ignore_line, new_stopwatch
+    from fedsage.runs import Stopwatch, execute, ignore_line
 
     alone = partition(graph, 1, "random", 0)
     results = []
     for method in ("fedsage", "globsage", "locsage"):
         config = load_config(SMALL, {"run": {"method": method}})
-        results.append(execute(config, alone, graph, new_stopwatch(), ignore_line))
+        results.append(execute(config, alone, graph, Stopwatch(), ignore_line))
     assert len({result.record.model_sha256 for result in results}) == 1
     assert len({result.accuracy["global"] for result in results}) == 1
 

@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import os
 import pickle
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -105,6 +106,29 @@ def test_an_unreachable_source_says_what_was_tried_and_offers_synthetic(
     for words in ("127.0.0.1:9", "through pip's index", "No matching", "--dataset synthetic"):
         assert words in str(caught.value)
     assert not cache_path("tiny").exists()
+
+
+@pytest.mark.parametrize(
+    "reply", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+)
+def test_a_source_that_answers_nonsense_is_passed_over(
+    dataset: datasets.Dataset, monkeypatch: pytest.MonkeyPatch, reply: bytes
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        monkeypatch.setitem(DATASETS, "tiny", replace(dataset, url=f"http://127.0.0.1:{port}/"))
+        with pytest.raises(DataError, match="could not be fetched"):
+            fetch("tiny")
+        thread.join()
 
 
 def test_a_download_that_breaks_off_leaves_nothing_in_the_cache(

@@ -22,7 +22,7 @@ def test_links_are_undirected_without_loops_and_doubles() -> None:
 
 def test_a_graph_cannot_be_changed() -> None:
     graph = Graph.from_arrays(X, np.array([[0], [1]]), Y)
-    for array in (graph.indices, graph.indptr, graph.y):
+    for array in (graph.indices, graph.indptr, graph.y, graph.x):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -65,7 +65,8 @@ def test_nan_in_features_is_refused_with_its_node(sparse: bool) -> None:
         ([[0], [1]], np.array([0, 1, 2, 0]), ("a", "b"), "the first 2 at node 2"),
         ([[0], [1]], np.array([0, 1, -2, 0]), (), "the first -2 at node 2"),
         ([[0], [1]], np.array([0.0, 1.0, 0.0, 1.0]), (), "whole numbers"),
-        ([[0], [1]], np.array([0, 0, 0, 0]), (), "at least two"),
+        ([[0], [1]], Y[:, None], (), "one number a node, but have shape (4, 1)"),
+        ([[0], [1]], np.array([0, 1, 9, 0]), (), "the first 9 at node 2"),
     ],
 )
 def test_bad_arrays_are_refused_with_what_is_wrong(
@@ -82,3 +83,11 @@ def test_sparse_features_stay_sparse_and_lose_stored_zeros() -> None:
     assert graph.x.nnz == 1
     assert graph.x.dtype == np.float32
     assert x.nnz == 2, "the user's own matrix is left as it was"
+    x.data[:] = np.nan
+    assert np.isfinite(graph.x.data).all(), "and what becomes of it later is no matter"
+
+
+@pytest.mark.parametrize("x", [np.array([["a"], ["b"]]), np.array([[1j], [2j]])])
+def test_features_that_are_no_numbers_are_refused(x: np.ndarray) -> None:
+    with pytest.raises(DataError, match="must be numbers"):
+        Graph.from_arrays(x, np.array([[0], [1]]), np.array([0, 1]))

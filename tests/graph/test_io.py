@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +65,57 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
         write_atomically(path, fail)
     assert path.read_bytes() == b"old"
     assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"y": np.array(3)},
+        {"y": np.eye(60, dtype=int)},
+        {"class_names": np.array("one")},
+        {"x_shape": np.array(60)},
+        {"x_shape": np.array(["a", "b"])},
+        {"x_data": np.array(["word"] * 5)},
+        {"edge_index": np.array(1)},
+    ],
+    ids=str,
+)
+def test_arrays_of_another_kind_are_refused(
+    graph: Graph, tmp_path: Path, changed: dict[str, np.ndarray]
+) -> None:
+    save_graph(graph, tmp_path / "g.npz")
+    arrays = dict(np.load(tmp_path / "g.npz")) | changed
+    np.savez(tmp_path / "g.npz", **arrays)
+    with pytest.raises(DataError, match=r"g\.npz"):
+        load_graph(tmp_path / "g.npz")
+
+
+def test_files_that_only_look_like_npz_are_refused(graph: Graph, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "array.npz").write_bytes((tmp_path / "a.npy").read_bytes())
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
+        archive.writestr("x", "hello")
+        archive.writestr("edge_index", "hello")
+    save_graph(graph, tmp_path / "bent.npz")
+    bent = bytearray((tmp_path / "bent.npz").read_bytes())
+    bent[len(bent) // 3] ^= 0xFF
+    (tmp_path / "bent.npz").write_bytes(bytes(bent))
+    for name in ("array", "text", "bent"):
+        with pytest.raises(DataError, match=f"{name}.npz"):
+            load_graph(tmp_path / f"{name}.npz")
+
+
+def test_a_graph_without_labels_can_be_read(graph: Graph, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=graph.links, x=graph.x.toarray())
+    back = load_graph(tmp_path / "g.npz")
+    assert (back.y == -1).all()
+    assert back.num_classes == 0
+
+
+def test_files_have_the_permissions_that_the_user_asks_for(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_atomically(tmp_path / "file", lambda file: file.write(b""))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600

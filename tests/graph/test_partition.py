@@ -91,3 +91,12 @@ def test_a_smaller_concentration_skews_labels_more(larger: Graph) -> None:
 def test_what_cannot_be_cut_is_refused(graph: Graph, owners: int, how: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         partition(graph, owners, how)
+
+
+@pytest.mark.parametrize("how", ["louvain", "metis", "random"])
+def test_no_owner_is_too_small_however_many_there_are(how: str) -> None:
+    for nodes in (60, 84):
+        graph = synthetic(nodes=nodes, classes=3, features=20)
+        for owners in range(1, nodes // 5 + 1):
+            sizes = np.bincount(assign(graph, owners, how, 0), minlength=owners)
+            assert sizes.min() >= 5

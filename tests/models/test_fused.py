@@ -137,3 +137,14 @@ def test_dropout_keeps_its_share_and_the_mean() -> None:
         assert mask.mean() == pytest.approx(1 - threshold(share) / 256, abs=0.005)
         assert mask.mean() * kept_scale(share) == pytest.approx(1, abs=0.05)
     assert (kept(64, 0.5, key) != kept(64, 0.5, key + 1)).any()
+
+
+@pytest.mark.parametrize("training", [
+    Training(dropout=0.001, batch_size=16), Training(batch_size=10**9, fanouts=(50, 50)),
+])  # fmt: skip
+def test_odd_settings_are_no_exception(graph: Graph, training: Training) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
+    by_torch = after(torch_epoch, graph, shape, training, 1)
+    by_kernel = after(fused_epoch, graph, shape, training, 1)
+    assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-4)
+    assert by_kernel[3] == by_torch[3]

@@ -2,59 +2,58 @@
 
     python benchmarks/accuracy.py --datasets cora,citeseer --preset best --seeds 5
 
-A cell that is in the file already is not run again, so a run that was stopped goes on.
+A cell that is in the file with the same settings is not run again, so a run that was stopped
+goes on.
 ``--table`` prints what the files hold as Markdown, ``--readme`` renews the README's table.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedsage.config import load_config
+from fedsage.config import Config, load_config
 from fedsage.evaluation.metrics import mean_and_std
-from fedsage.evaluation.results import Provenance, write_json
+from fedsage.evaluation.results import commit, machine, versions, write_json
 from fedsage.reproduce.paper import paper_accuracy
 from fedsage.runs import ignore_line, run_config
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 KEYS = ("method", "dataset", "owners", "partition", "preset", "seed")
+VALUES = ("accuracy", "macro_f1", "round", "validation", "cpu_seconds", "model_sha256")
 
 
-def cells(arguments: argparse.Namespace, dataset: str) -> Iterator[tuple[str, int, int]]:
-    """GlobSage does not depend on M but for its split, so it runs at the first M alone."""
-    for seed in range(arguments.seeds):
-        for owners in arguments.owners:
-            for method in arguments.methods:
-                if method != "globsage" or owners == arguments.owners[0]:
-                    yield method, owners, seed
+def fingerprint(config: Config) -> str:
+    """A short checksum of all settings that a number depends on."""
+    settings = config.model_dump(mode="json", exclude={"run": {"workers", "device"}})
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def measure(arguments: argparse.Namespace, dataset: str) -> None:
     path = FOLDER / f"accuracy-{arguments.preset}-{dataset}.json"
     held: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
-    done = {tuple(run[key] for key in KEYS) for run in held["runs"]}
-    for method, owners, seed in cells(arguments, dataset):
-        if (method, dataset, owners, "louvain", arguments.preset, seed) in done:
-            continue
+    done = {run["settings"] for run in held["runs"]}
+    cells = product(range(arguments.seeds), arguments.owners, arguments.methods)
+    for seed, owners, method in cells:
         config = load_config(
             {"run": {"method": method, "seed": seed}},
             {"data": {"dataset": dataset, "owners": owners}},
             preset=arguments.preset,
         )
+        if fingerprint(config) in done:
+            continue
         record = run_config(config, ignore_line).record
         held["runs"].append(
-            {key: getattr(record, key) for key in KEYS}
-            | {key: getattr(record, key) for key in ("accuracy", "macro_f1", "round")}
-            | {"validation": record.validation, "cpu_seconds": record.cpu_seconds}
+            {key: getattr(record, key) for key in (*KEYS, *VALUES)}
+            | {"settings": fingerprint(config), "commit": commit()}
         )
-        made = Provenance(config.model_dump(mode="json"), "python benchmarks/accuracy.py")
-        held |= {"versions": made.versions, "commit": made.commit, "machine": made.machine}
-        write_json(path, held)
+        write_json(path, held | {"versions": versions(), "machine": machine()})
 
 
 Cell = tuple[str, str, int, str]

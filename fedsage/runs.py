@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -17,19 +16,18 @@ from fedsage.config import Config, Settings, load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, FedSageError, nearest
 from fedsage.evaluation.evaluate import Judgement, judge
-from fedsage.evaluation.results import HistoryLine, OwnerLine, RunRecord, peak_rss_mb
+from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
 from fedsage.graph.load import load
-from fedsage.graph.partition import Partition, label_counts, label_skew_of, partition
-from fedsage.graph.split import Split
+from fedsage.graph.partition import Partition, partition
 from fedsage.methods import Outcome, RoundRecord, fedsage, globsage, locsage
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
-from fedsage.models.parameters import sha256_of
 from fedsage.models.train import chosen_kernel
 from fedsage.prepare import Setting, data_owners, generated_for, prepare, whole_graph_engine
 from fedsage.protocol.engine import Traffic
 from fedsage.protocol.server import share_of_hits
+from fedsage.record import Stopwatch, record_of
 from fedsage.rng import generator
 
 METHODS = ("globsage", "locsage", "fedsage", "fedsage+copy", "oracle")
@@ -57,34 +55,6 @@ class RunResult:
                 "one. Take one of result.models."
             )
         return self.models[0]
-
-
-@dataclass(slots=True)
-class Stopwatch:
-    """Seconds by phase since it was made; what is paused counts in none."""
-
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("load", "partition", "neighgen", "classifier", "evaluate"), 0.0
-        )
-    )
-    started: float = field(default_factory=time.perf_counter)
-    started_cpu: float = field(default_factory=time.process_time)
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to ``name``."""
-        start = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - start
-
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Leave the time spent inside out of the totals."""
-        start, cpu = time.perf_counter(), time.process_time()
-        yield
-        self.started += time.perf_counter() - start
-        self.started_cpu += time.process_time() - cpu
 
 
 def ignore_line(line: HistoryLine) -> None:
@@ -190,40 +160,7 @@ def execute(
         with watch.phase("evaluate"):
             local = local_hits(setting, config, outcomes)
             judgement = judge_globally(setting, config, outcomes)
-    total = time.perf_counter() - watch.started
-    record = RunRecord(
-        method=config.run.method,
-        dataset=config.data.dataset,
-        owners=owners.num_owners,
-        partition=owners.how,
-        seed=config.run.seed,
-        preset=config.run.preset,
-        engine=config.run.engine,
-        accuracy={
-            "global": judgement.accuracy if judgement else None,
-            "local": average_local(config.run.method, setting, local),
-        },
-        macro_f1=judgement.macro_f1 if judgement else None,
-        seconds={"total": total} | watch.seconds,
-        cpu_seconds=time.process_time() - watch.started_cpu,
-        peak_rss_mb=peak_rss_mb(),
-        bytes={
-            "neighgen": {"up": 0, "down": 0},
-            "classifier": {"up": traffic.up, "down": traffic.down},
-        },
-        graph=sizes(owners, graph),
-        missing_links=owners.missing_links,
-        model_sha256=sha256_of(all_parameters(outcomes)),
-        out=str(out) if out else None,
-        round=round(float(np.mean([outcome.round for outcome in outcomes]))),
-        validation=float(np.mean([outcome.validation for outcome in outcomes])),
-        risk=judgement.risk if judgement else None,
-        class_names=owners.subgraphs[0].class_names,
-        recall=judgement.recall.tolist() if judgement else None,
-        confusion=judgement.confusion.tolist() if judgement else None,
-        labels=labels_of(judgement) if judgement else None,
-        per_owner=owner_lines(owners, setting.splits, local),
-    )
+    record = record_of(config, setting, watch, outcomes, traffic, local, judgement, out)
     names = owners.subgraphs[0].class_names
     models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
     return RunResult(record, history, models)
@@ -273,15 +210,6 @@ def local_hits(
     return [share_of_hits({0: hits}, mended) if hits.total else None for hits, mended in found]
 
 
-def average_local(method: str, setting: Setting, local: Sequence[float | None]) -> float | None:
-    """Over all test nodes; for local models over the models, as in the paper."""
-    counts = [len(split.test) for split in setting.splits]
-    if not sum(counts):
-        return None
-    weights = np.array(counts) > 0 if method.startswith("locsage") else np.array(counts)
-    return float(np.average([share or 0.0 for share in local], weights=weights))
-
-
 def judge_globally(
     setting: Setting, config: Config, outcomes: Sequence[Outcome]
 ) -> Judgement | None:
@@ -295,56 +223,6 @@ def judge_globally(
     models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
     stream = generator(setting.seed, "evaluate")
     return judge(models, setting.graph, nodes, setting.training, stream)
-
-
-def all_parameters(outcomes: Sequence[Outcome]) -> dict[str, torch.Tensor]:
-    """φ, or the φ of every local model under its number."""
-    if len(outcomes) == 1:
-        return outcomes[0].classifier.phi
-    return {
-        f"{i}/{name}": tensor
-        for i, outcome in enumerate(outcomes)
-        for name, tensor in outcome.classifier.phi.items()
-    }
-
-
-def sizes(owners: Partition, graph: Graph | None) -> dict[str, int]:
-    """|V|, |E|, d_x and d_y of the whole graph."""
-    inside = sum(subgraph.num_links for subgraph in owners.subgraphs)
-    return {
-        "nodes": sum(subgraph.num_nodes for subgraph in owners.subgraphs),
-        "links": graph.num_links if graph else inside + owners.missing_links,
-        "features": owners.subgraphs[0].num_features,
-        "classes": owners.subgraphs[0].num_classes,
-    }
-
-
-def labels_of(judgement: Judgement) -> dict[str, list[float]]:
-    """True and predicted label distributions of the test nodes."""
-    return {
-        "true": judgement.true_labels.tolist(),
-        "predicted": judgement.predicted_labels.tolist(),
-    }
-
-
-def owner_lines(
-    owners: Partition, splits: Sequence[Split], local: Sequence[float | None]
-) -> list[OwnerLine]:
-    """Every owner at a glance."""
-    skews = label_skew_of(owners).tolist()
-    return [
-        OwnerLine(
-            graph.num_nodes,
-            graph.num_links,
-            len(split.train),
-            len(split.val),
-            len(split.test),
-            skew,
-            label_counts(graph).tolist(),
-            hits,
-        )
-        for graph, split, skew, hits in zip(owners.subgraphs, splits, skews, local, strict=True)
-    ]
 
 
 @contextlib.contextmanager

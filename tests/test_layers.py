@@ -18,12 +18,13 @@ LAYERS = [
     {"engines", "evaluation"},
     {"methods"},
     {"prepare"},
+    {"record"},
     {"runs", "reproduce", "bench"},
     {"compare"},
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {"prepare", "runs", "compare", "cli"}
+MAY_SEE_CONFIG = {"prepare", "record", "runs", "compare", "cli"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

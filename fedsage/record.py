@@ -1,0 +1,157 @@
+"""The record of a run: its numbers put together for ``result.json``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedsage.config import Config
+from fedsage.evaluation.evaluate import Judgement
+from fedsage.evaluation.results import OwnerLine, RunRecord, peak_rss_mb
+from fedsage.graph.partition import label_counts, label_skew_of
+from fedsage.methods import Outcome
+from fedsage.models.parameters import sha256_of
+from fedsage.prepare import Setting
+from fedsage.protocol.engine import Traffic
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds by phase since it was made; what is paused counts in none."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("load", "partition", "neighgen", "classifier", "evaluate"), 0.0
+        )
+    )
+    started: float = field(default_factory=time.perf_counter)
+    started_cpu: float = field(default_factory=time.process_time)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to ``name``."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the time spent inside out of the totals."""
+        start, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.started += time.perf_counter() - start
+        self.started_cpu += time.process_time() - cpu
+
+
+def record_of(
+    config: Config,
+    setting: Setting,
+    watch: Stopwatch,
+    outcomes: Sequence[Outcome],
+    traffic: Traffic,
+    local: Sequence[float | None],
+    judgement: Judgement | None,
+    out: Path | None,
+) -> RunRecord:
+    """All that ``run --json`` prints."""
+    total = time.perf_counter() - watch.started
+    return RunRecord(
+        method=config.run.method,
+        dataset=config.data.dataset,
+        owners=setting.owners.num_owners,
+        partition=setting.owners.how,
+        seed=config.run.seed,
+        preset=config.run.preset,
+        engine=config.run.engine,
+        accuracy={
+            "global": judgement.accuracy if judgement else None,
+            "local": average_local(config.run.method, setting, local),
+        },
+        macro_f1=judgement.macro_f1 if judgement else None,
+        seconds={"total": total} | watch.seconds,
+        cpu_seconds=time.process_time() - watch.started_cpu,
+        peak_rss_mb=peak_rss_mb(),
+        bytes={
+            "neighgen": {"up": 0, "down": 0},
+            "classifier": {"up": traffic.up, "down": traffic.down},
+        },
+        graph=sizes(setting),
+        missing_links=setting.owners.missing_links,
+        model_sha256=sha256_of(all_parameters(outcomes)),
+        out=str(out) if out else None,
+        round=round(float(np.mean([outcome.round for outcome in outcomes]))),
+        validation=float(np.mean([outcome.validation for outcome in outcomes])),
+        risk=judgement.risk if judgement else None,
+        class_names=setting.owners.subgraphs[0].class_names,
+        recall=judgement.recall.tolist() if judgement else None,
+        confusion=judgement.confusion.tolist() if judgement else None,
+        labels=labels_of(judgement) if judgement else None,
+        per_owner=owner_lines(setting, local),
+    )
+
+
+def average_local(method: str, setting: Setting, local: Sequence[float | None]) -> float | None:
+    """Over all test nodes; for local models over the models, as in the paper."""
+    counts = [len(split.test) for split in setting.splits]
+    if not sum(counts):
+        return None
+    weights = np.array(counts) > 0 if method.startswith("locsage") else np.array(counts)
+    return float(np.average([share or 0.0 for share in local], weights=weights))
+
+
+def all_parameters(outcomes: Sequence[Outcome]) -> dict[str, torch.Tensor]:
+    """φ, or the φ of every local model under its number."""
+    if len(outcomes) == 1:
+        return outcomes[0].classifier.phi
+    return {
+        f"{i}/{name}": tensor
+        for i, outcome in enumerate(outcomes)
+        for name, tensor in outcome.classifier.phi.items()
+    }
+
+
+def sizes(setting: Setting) -> dict[str, int]:
+    """|V|, |E|, d_x and d_y of the whole graph."""
+    owners, graph = setting.owners, setting.graph
+    inside = sum(subgraph.num_links for subgraph in owners.subgraphs)
+    return {
+        "nodes": sum(subgraph.num_nodes for subgraph in owners.subgraphs),
+        "links": graph.num_links if graph else inside + owners.missing_links,
+        "features": owners.subgraphs[0].num_features,
+        "classes": owners.subgraphs[0].num_classes,
+    }
+
+
+def labels_of(judgement: Judgement) -> dict[str, list[float]]:
+    """True and predicted label distributions of the test nodes."""
+    return {
+        "true": judgement.true_labels.tolist(),
+        "predicted": judgement.predicted_labels.tolist(),
+    }
+
+
+def owner_lines(setting: Setting, local: Sequence[float | None]) -> list[OwnerLine]:
+    """Every owner at a glance."""
+    owners = setting.owners
+    parts = zip(
+        owners.subgraphs, setting.splits, label_skew_of(owners).tolist(), local, strict=True
+    )
+    return [
+        OwnerLine(
+            graph.num_nodes,
+            graph.num_links,
+            len(split.train),
+            len(split.val),
+            len(split.test),
+            skew,
+            label_counts(graph).tolist(),
+            hits,
+        )
+        for graph, split, skew, hits in parts
+    ]

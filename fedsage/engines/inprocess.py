@@ -65,16 +65,13 @@ class InProcessEngine:
         def one(i: OwnerId) -> bytes:
             return encode(procedure(self._owners[i], decode(type(request), frame)))
 
-        if self._workers == 1:
-            frames = [one(i) for i in self.owners]
-        else:
-            with ThreadPoolExecutor(self._workers) as pool:
-                frames = list(pool.map(one, self.owners))
-        self.traffic[phase].down += len(frame) * len(frames)
-        self.traffic[phase].up += sum(len(answer) for answer in frames)
-        replies = {
-            i: decode(reply, answer) for i, answer in zip(self.owners, frames, strict=True)
-        }
+        replies = {}
+        with ThreadPoolExecutor(self._workers) as pool:
+            frames = map(one, self.owners) if self._workers == 1 else pool.map(one, self.owners)
+            for i, answer in zip(self.owners, frames, strict=True):
+                self.traffic[phase].down += len(frame)
+                self.traffic[phase].up += len(answer)
+                replies[i] = decode(reply, answer)
         for i, message in replies.items():
             self._on_message(i, request)
             self._on_message(i, message)

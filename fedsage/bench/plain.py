@@ -37,7 +37,7 @@ def plain_step(
     graph: Graph, widths: tuple[int, int], fanout: int, eta: float
 ) -> Callable[[Tensor], None]:
     """A function that takes one training step on a batch of nodes."""
-    x = torch.from_numpy(graph.x.toarray() if hasattr(graph.x, "toarray") else graph.x)
+    x = torch.tensor(graph.x.toarray() if hasattr(graph.x, "toarray") else graph.x)
     y = torch.tensor(graph.y)
     indptr, indices = torch.tensor(graph.indptr), torch.tensor(graph.indices)
     model = PlainSage(graph.num_features, widths, graph.num_classes)

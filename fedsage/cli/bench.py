@@ -34,7 +34,7 @@ def bench(
             )
             figures.append(figure)
     if json:
-        show.print_json({"figures": [asdict(figure) for figure in figures]})
+        show.print_json({"figures": [asdict(one) | {"met": one.met} for one in figures]})
         return
     rows = [
         (

@@ -66,13 +66,13 @@ def fedsage(
     engine.broadcast_classifier(classifier)
     best, best_round, best_validation, best_mended = classifier, -1, -1.0, False
     for t in range(rounds_c):
-        classifier, updates, hits = server_execution_for_c(engine, t)
+        classifier, losses, hits = server_execution_for_c(engine, t)
         mended = ask_mended(hits, queries)
         validation = share_of_hits(hits, mended)
         judged = selection == "validation" and any(reply.total for reply in hits.values())
         if not judged or validation > best_validation:
             best, best_round, best_validation, best_mended = classifier, t, validation, mended
-        loss = sum(update.loss for update in updates.values()) / len(updates)
+        loss = sum(losses.values()) / len(losses)
         if not math.isfinite(loss):
             raise ConfigError(
                 f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "

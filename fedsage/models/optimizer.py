@@ -36,9 +36,9 @@ def moments_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Parameters
 def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Parameters
 ) -> None:
-    """Make the optimizer remember ``moments``."""
+    """Make the optimizer remember ``moments``, which become its own."""
     for name, weight in model.named_parameters():
         keys = [key for key in moments if key.rpartition(".")[0] == name]
         optimizer.state[weight] = {
-            key.rpartition(".")[2]: moments[key].clone().to(weight.device) for key in keys
+            key.rpartition(".")[2]: moments[key].to(weight.device) for key in keys
         }

@@ -14,15 +14,17 @@ from fedsage.protocol.messages import Classifier, ClassifierUpdate, Hits, OwnerI
 
 def server_execution_for_c(
     engine: Engine, t: int
-) -> tuple[Classifier, dict[OwnerId, ClassifierUpdate], dict[OwnerId, Hits]]:
+) -> tuple[Classifier, dict[OwnerId, float], dict[OwnerId, Hits]]:
     """Procedure B (ServerExecutionForC): one round of federated classifier training.
 
     Collects φ_i from all owners (procedure F), averages, broadcasts the mean. Returns it
-    with the owners' updates and with their hits on validation nodes.
+    with the owners' losses and with their hits on validation nodes.
     """
     updates = engine.local_update_c(t)  # F
     classifier = average_updates(list(updates.values()))
-    return classifier, updates, engine.broadcast_classifier(classifier)
+    losses = {i: update.loss for i, update in updates.items()}
+    del updates  # M classifiers: no need to keep them while the mean is sent
+    return classifier, losses, engine.broadcast_classifier(classifier)
 
 
 def average_updates(updates: Sequence[ClassifierUpdate]) -> Classifier:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -70,18 +71,19 @@ def bar(label: str, total: int) -> Iterator[OnLine]:
 @contextlib.contextmanager
 def plain_lines(label: str, total: int) -> Iterator[OnLine]:
     """A line now and then, and one for the last round."""
-    begun = shown = time.monotonic()
+    shown = math.inf
     done = 0
 
     def on_line(line: HistoryLine) -> None:
         nonlocal shown, done
         done += 1
         now = time.monotonic()
+        shown = min(shown, now)  # the first round may have waited for a compiler
         if done == total or now - shown >= SECONDS_BETWEEN_LINES:
             shown = now
-            left = (now - begun) / done * (total - done)
-            print(f"{label}: {done}/{total} rounds, {state(line)}, {left:.0f} s left",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            left = line.seconds / done * (total - done)
+            words = f"{label}: {done}/{total} rounds, {state(line)}, {left:.0f} s left"
+            print(words, file=sys.stderr, flush=True)
 
     yield on_line
 

@@ -47,3 +47,14 @@ def test_the_aggregated_risk_is_the_mean_over_owners_of_their_mean_loss() -> Non
 def test_the_spread_is_that_of_a_sample() -> None:
     assert mean_and_std([1.0, 3.0]) == pytest.approx((2.0, np.sqrt(2)))
     assert mean_and_std([1.0]) == (1.0, 0.0)
+
+
+def test_peak_memory_is_of_this_process_alone() -> None:
+    """A child starts from its own memory, however much its parent held."""
+    import subprocess
+    import sys
+
+    held = np.ones(200_000_000, dtype=np.int8)
+    code = "from fedsage.evaluation.results import peak_rss_mb; print(peak_rss_mb())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 5 < float(done.stdout) < 190 and held.all()

@@ -61,7 +61,7 @@ def ignore_line(line: HistoryLine) -> None:
     """For callers that want no progress."""
 
 
-def ignore_start() -> None:
+def ignore_start(kernel: str) -> None:
     """For callers that have nothing to do before training."""
 
 
@@ -97,7 +97,7 @@ def run_config(
     config: Config,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
-    on_start: Callable[[], None] = ignore_start,
+    on_start: Callable[[str], None] = ignore_start,
 ) -> RunResult:
     """Load and cut the graph that ``config`` names, then train and judge."""
     watch = Stopwatch()
@@ -123,17 +123,18 @@ def execute(
     watch: Stopwatch,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
-    on_start: Callable[[], None] = ignore_start,
+    on_start: Callable[[str], None] = ignore_start,
 ) -> RunResult:
     """Train by the method that ``config`` names, then query test nodes.
 
-    ``on_start`` is called when everything was found right and training can begin.
+    ``on_start`` is called with the chosen kernel when everything was found right and training
+    can begin.
     """
     check_method(config.run.method)
     setting = prepare(config, owners, graph)
     kernel = chosen_kernel(setting.shape, setting.training)
     with watch.pause():
-        on_start()
+        on_start(kernel)
         if kernel == "fused":
             warm_up()
     start = time.perf_counter()

@@ -122,9 +122,9 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     label = f"{settings.run.method}, seed {settings.run.seed}"
     with rounds(label, settings.classifier.rounds_c * per_model) as progress:
 
-        def on_start() -> None:
+        def on_start(kernel: str) -> None:
             claim(folder)
-            if settings.run.kernel != "torch":
+            if kernel == "fused":
                 announce_compiling()
 
         def on_line(line: HistoryLine) -> None:

@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -98,10 +99,54 @@ class ClassifierConfig(Section):
 class MendConfig(Section):
     """Graph mending: neighbors attached to the nodes of an owner."""
 
-    mix: bool = Field(True, description="after each epoch on the mended graph one without")
-    queries: Literal["auto", "mended", "plain"] = Field(
-        "auto", description="what owners query: their mended graph or not, by validation nodes"
+    how: Literal["neighgen", "copy", "classes", "none"] = Field(
+        "neighgen", description="where fedsage+ takes neighbors from"
     )
+    leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")
+    mix: bool = Field(False, description="after each epoch on the mended graph one without")
+    queries: Literal["auto", "mended", "plain"] = Field(
+        "mended", description="what owners query: the mended graph or not, by validation nodes"
+    )
+
+
+class NeighGenConfig(Section):
+    """NeighGen and its training: procedures A, C, D and E."""
+
+    rounds_gen: PositiveInt = Field(50, description="e_g")
+    hide_ratio: float = Field(0.15, gt=0, lt=1, description="h%, as a fraction: for 15% 0.15")
+    fresh: bool = Field(False, description="hide other nodes in every round")
+    batch_size: PositiveInt = Field(64, description="|V_i^t|")
+    local_steps: PositiveInt = Field(
+        1, description="steps at an owner in a round; the first with others' gradients"
+    )
+    eta: PositiveFloat = Field(1e-3, description="learning rate, of Adam")
+    alpha: NonNegativeFloat = Field(1.0, description="weight of others' gradients, Eq. (6)")
+    lambda_d: NonNegativeFloat = Field(1.0, description="of the degree loss, Eq. (4)")
+    lambda_f: NonNegativeFloat = Field(1.0, description="of the feature loss, Eq. (4)")
+    lambda_c: NonNegativeFloat = Field(1.0, description="of the classification loss, Eq. (5)")
+    widths: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
+        (64, 64), min_length=1, description="of the encoder's layers; the last is d_z"
+    )
+    hidden: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
+        (128,), description="layers of fGen between z and features"
+    )
+    output: Literal["relu", "sigmoid", "tanh", "linear"] = Field(
+        "relu", description="sigma on fGen's last layer"
+    )
+    noise: NonNegativeFloat = Field(1.0, description="scale of N(0, 1)")
+    counts: Literal["round", "draw"] = Field(
+        "round", description="how dGen's number becomes whole: to the nearest, or by chance"
+    )
+    at_least: NonNegativeInt = Field(0, description="neighbors generated for a node")
+    at_most: PositiveInt = Field(5, description="neighbors generated for a node")
+    keep_words: bool = Field(
+        False, description="of a generated row only as many values as real rows have"
+    )
+    match_norms: bool = Field(False, description="generated rows as long as real ones")
+    min_batch: PositiveInt = Field(
+        8, description="smallest batch, and fewest rows, that owners answer with a gradient"
+    )
+    memory_mb: PositiveInt = Field(256, description="for the table of distances in matching")
 
 
 class EvaluationConfig(Section):
@@ -113,7 +158,7 @@ class EvaluationConfig(Section):
 class RunConfig(Section):
     """What is run, and on what."""
 
-    method: str = "fedsage"
+    method: str = "fedsage+"
     seed: int = Field(0, ge=0)
     preset: Preset = "best"
     engine: Literal["inprocess"] = "inprocess"
@@ -136,6 +181,7 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     classifier: ClassifierConfig = ClassifierConfig()
     mend: MendConfig = MendConfig()
+    neighgen: NeighGenConfig = NeighGenConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
@@ -145,6 +191,17 @@ class Config(Section):
             raise ConfigError(
                 f"{len(self.model.widths)} layers (model.widths) need as many fan-outs, but "
                 f"classifier.fanouts has {len(self.classifier.fanouts)}. Give one for each."
+            )
+        if len(self.neighgen.widths) != len(self.model.widths):
+            raise ConfigError(
+                f"neighgen.widths has {len(self.neighgen.widths)} layers and model.widths "
+                f"{len(self.model.widths)}, but both work on the same neighborhoods. Give as "
+                "many."
+            )
+        if self.neighgen.at_least > self.neighgen.at_most:
+            raise ConfigError(
+                f"neighgen.at_least is {self.neighgen.at_least}, above neighgen.at_most "
+                f"{self.neighgen.at_most}. Raise the latter."
             )
         if self.data.train + self.data.val >= 1:
             raise ConfigError(
@@ -163,6 +220,14 @@ PRESETS: dict[Preset, Settings] = {
             "weight_decay": 5e-4,
             "weighting": "nodes",
             "selection": "validation",
+        },
+        "mend": {"how": "copy", "mix": True, "queries": "auto"},
+        "neighgen": {
+            "fresh": True,
+            "counts": "draw",
+            "at_least": 1,
+            "keep_words": True,
+            "match_norms": True,
         },
         "evaluation": {"inference": "full"},
     },

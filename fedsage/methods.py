@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from fedsage.errors import ConfigError
+from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine
-from fedsage.protocol.messages import Classifier, Hits, OwnerId
-from fedsage.protocol.server import server_execution_for_c, share_of_hits
+from fedsage.protocol.messages import Classifier, GenDone, Hits, OwnerId, SharedNeighGen
+from fedsage.protocol.server import (
+    add_up_class_links,
+    average_neighgen,
+    server_execution_for_c,
+    server_execution_for_gen,
+    share_of_hits,
+)
 
 Selection: TypeAlias = Literal["validation", "last"]
 Queries: TypeAlias = Literal["auto", "mended", "plain"]
@@ -20,11 +27,12 @@ Queries: TypeAlias = Literal["auto", "mended", "plain"]
 class RoundRecord:
     """One finished round, for progress lines and learning curves."""
 
-    phase: Literal["classifier"]
+    phase: Literal["neighgen", "classifier"]
     t: int
     loss: float  # mean over owners
-    validation: float  # accuracy of the averaged classifier over all owners' validation nodes
+    validation: float | None  # accuracy of the averaged classifier on validation nodes
     owner: OwnerId | None = None  # whose local model, where every owner trains its own
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +47,95 @@ class Outcome:
 
 
 OnRound: TypeAlias = Callable[[RoundRecord], None]
+Mending: TypeAlias = Callable[[Engine, OnRound], None]
 
 
 def ignore(record: RoundRecord) -> None:
     """For callers that want no progress."""
+
+
+def fedsage_plus(
+    engine: Engine,
+    classifier: Classifier,
+    *,
+    mend: Mending,
+    rounds_c: int,
+    selection: Selection = "validation",
+    queries: Queries = "auto",
+    on_round: OnRound = ignore,
+) -> Outcome:
+    """FedSage+, Alg. 1, lines 2 to 5: every owner mends its graph, then FedSage.
+
+    In the paper ``mend`` is :func:`by_neighgen`.
+    """
+    mend(engine, on_round)
+    return fedsage(
+        engine,
+        classifier,
+        rounds_c=rounds_c,
+        selection=selection,
+        queries=queries,
+        on_round=on_round,
+    )
+
+
+def by_neighgen(rounds_gen: int) -> Mending:
+    """Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
+
+    def mend(engine: Engine, on_round: OnRound) -> None:
+        for t in range(rounds_gen):
+            on_round(gen_record(t, server_execution_for_gen(engine, t)))
+        engine.mend_graph()
+
+    return mend
+
+
+def by_shared_neighgen(rounds_gen: int, theta: Parameters) -> Mending:
+    """The paper's ablation: one NeighGen for all owners, trained by FedAvg from ``theta``."""
+
+    def mend(engine: Engine, on_round: OnRound) -> None:
+        shared = SharedNeighGen(0, theta)
+        for t in range(rounds_gen):
+            shared, done = average_neighgen(engine, shared)
+            on_round(gen_record(t, done))
+        engine.receive_shared_neighgen(shared)
+
+    return mend
+
+
+def by_copies(engine: Engine, on_round: OnRound) -> None:
+    """Copies of an owner's own nodes: nothing is exchanged."""
+    engine.mend_by_copies()
+
+
+def by_classes(engine: Engine, on_round: OnRound) -> None:
+    """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
+    engine.mend_by_classes(add_up_class_links(engine))
+
+
+def by_nothing(engine: Engine, on_round: OnRound) -> None:
+    """Leave G_i as it is, or as it was mended before."""
+
+
+def gen_record(t: int, done: Mapping[OwnerId, GenDone]) -> RoundRecord:
+    """One round of NeighGen, as means over owners."""
+
+    def mean(name: str) -> float:
+        return sum(getattr(each, name) for each in done.values()) / len(done)
+
+    loss = finite(mean("loss"), t, "neighgen.eta")
+    terms = {name: mean(name) for name in ("degree", "feature", "classification")}
+    return RoundRecord("neighgen", t, loss, None, terms=terms)
+
+
+def finite(loss: float, t: int, setting: str) -> float:
+    """The loss, unless training diverged."""
+    if not math.isfinite(loss):
+        raise ConfigError(
+            f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "
+            f"learning rate ({setting}), or check the scale of the features."
+        )
+    return loss
 
 
 def fedsage(
@@ -59,29 +152,29 @@ def fedsage(
     Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
     owners' validation nodes right (the earliest of equals), else, or where nobody has any,
-    the last one. Where owners
-    mended their graphs, ``queries="auto"`` asks on G'_i if that is no worse on validation
-    nodes than asking on G_i.
+    the last one. Where owners mended their graphs, ``queries="auto"`` counts validation nodes
+    on G_i and on G'_i alike, and then asks on whichever of the two did better on them.
     """
     engine.broadcast_classifier(classifier)
     best, best_round, best_validation, best_mended = classifier, -1, -1.0, False
     for t in range(rounds_c):
         classifier, losses, hits = server_execution_for_c(engine, t)
         mended = ask_mended(hits, queries)
-        validation = share_of_hits(hits, mended)
+        validation = validation_of(hits, queries)
         judged = selection == "validation" and any(reply.total for reply in hits.values())
         if not judged or validation > best_validation:
             best, best_round, best_validation, best_mended = classifier, t, validation, mended
-        loss = sum(losses.values()) / len(losses)
-        if not math.isfinite(loss):
-            raise ConfigError(
-                f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "
-                "learning rate (classifier.eta), or check the scale of the features."
-            )
+        loss = finite(sum(losses.values()) / len(losses), t, "classifier.eta")
         on_round(RoundRecord("classifier", t, loss, validation))
     if best_round != rounds_c - 1:
         engine.broadcast_classifier(best)
     return Outcome(best, best_round, best_validation, best_mended, engine.test_classifier())
+
+
+def validation_of(hits: Mapping[OwnerId, Hits], queries: Queries) -> float:
+    """Accuracy on validation nodes: on the graph that is queried, or the mean of both."""
+    plain, mended = share_of_hits(hits), share_of_hits(hits, mended=True)
+    return {"plain": plain, "mended": mended, "auto": (plain + mended) / 2}[queries]
 
 
 def ask_mended(hits: Mapping[OwnerId, Hits], queries: Queries) -> bool:
@@ -95,11 +188,16 @@ def locsage(
     engines: Sequence[Engine],
     classifier: Classifier,
     *,
+    mend: Mending = by_nothing,
     rounds_c: int,
     selection: Selection = "validation",
+    queries: Queries = "auto",
     on_round: OnRound = ignore,
 ) -> list[Outcome]:
-    """LocSage: the same training with every owner on its own, one engine each."""
+    """LocSage and LocSage+ (Sec. 4.2): the same with every owner on its own, one engine each.
+
+    With :func:`by_neighgen` it is LocSage+: no other owner adds to NeighGen's loss.
+    """
     outcomes = []
     for engine in engines:
         (owner,) = engine.owners
@@ -108,11 +206,13 @@ def locsage(
             on_round(replace(record, owner=owner))
 
         outcomes.append(
-            fedsage(
+            fedsage_plus(
                 engine,
                 classifier,
+                mend=mend,
                 rounds_c=rounds_c,
                 selection=selection,
+                queries=queries,
                 on_round=of_owner,
             )
         )

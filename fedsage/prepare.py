@@ -12,10 +12,20 @@ from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.graph import Graph
-from fedsage.graph.mend import Generated, copies, mend, true_neighbors
+from fedsage.graph.mend import mend, true_neighbors
 from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
+from fedsage.methods import (
+    Mending,
+    by_classes,
+    by_copies,
+    by_neighgen,
+    by_nothing,
+    by_shared_neighgen,
+)
+from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.neighgen import Counts, GenShape, NeighGen
 from fedsage.models.parameters import parameters_of
 from fedsage.models.training import Training
 from fedsage.protocol.messages import Classifier
@@ -32,6 +42,7 @@ class Setting:
     splits: list[Split]
     shape: SageShape
     training: Training
+    gen: GenTraining
     phi: Classifier
     seed: int
 
@@ -56,6 +67,7 @@ def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
         splits=splits,
         shape=shape,
         training=training_of(config),
+        gen=gen_training_of(config, first.num_features),
         phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
         seed=seed,
     )
@@ -74,12 +86,67 @@ def training_of(config: Config) -> Training:
         local_epochs=classifier.local_epochs,
         dropout=config.model.dropout,
         mix=config.mend.mix,
+        leaves=config.mend.leaves,
         moments=classifier.moments,
         weighting=classifier.weighting,
         inference=config.evaluation.inference,
         device=config.run.device,
         kernel=config.run.kernel,
     )
+
+
+def gen_training_of(config: Config, num_features: int) -> GenTraining:
+    """The plain values that owners train NeighGen by."""
+    gen = config.neighgen
+    return GenTraining(
+        shape=GenShape(num_features, gen.widths, gen.hidden, gen.output),
+        hide_ratio=gen.hide_ratio,
+        fresh=gen.fresh,
+        eta=gen.eta,
+        batch_size=gen.batch_size,
+        fanouts=config.classifier.fanouts,
+        local_steps=gen.local_steps,
+        alpha=gen.alpha,
+        lambda_d=gen.lambda_d,
+        lambda_f=gen.lambda_f,
+        lambda_c=gen.lambda_c,
+        noise=gen.noise,
+        counts=Counts(gen.counts, gen.at_least, gen.at_most),
+        keep_words=gen.keep_words,
+        match_norms=gen.match_norms,
+        min_batch=gen.min_batch,
+        max_bytes=gen.memory_mb * 2**20,
+        device=config.run.device,
+    )
+
+
+def way_of_mending(method: str, how: str) -> str:
+    """Where ``method`` takes neighbors from; ``how`` is what the settings say of fedsage+."""
+    fixed = {
+        "fedsage+": how,
+        "locsage+": "neighgen",
+        "oracle": "oracle",
+        "fedsage+neighgen": "neighgen",
+        "fedsage+copy": "copy",
+        "fedsage+classes": "classes",
+        "fedsage+shared": "shared",
+    }
+    return fixed.get(method, "none")
+
+
+def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
+    """The procedure by which owners mend their graphs."""
+    if way == "shared":
+        theta = parameters_of(NeighGen(setting.gen.shape, generator(setting.seed, "theta")))
+        return by_shared_neighgen(rounds_gen, theta)
+    ways = {
+        "neighgen": by_neighgen(rounds_gen),
+        "copy": by_copies,
+        "classes": by_classes,
+        "oracle": by_nothing,  # mended before it starts: see data_owners
+        "none": by_nothing,
+    }
+    return ways[way]
 
 
 def check_device(device: str) -> None:
@@ -134,37 +201,24 @@ def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
         )
 
 
-def data_owners(
-    setting: Setting, alone: bool = False, generated: Sequence[Generated] = ()
-) -> list[DataOwner]:
-    """The owners, each with what was generated for it.
+def data_owners(setting: Setting, way: str = "none", alone: bool = False) -> list[DataOwner]:
+    """The owners, with what they need to mend their graphs that ``way``.
 
     ``alone`` they keep their optimizer's state, for nobody averages it.
     """
     training = replace(setting.training, moments="own") if alone else setting.training
-    mended = [mend(*pair) for pair in zip(setting.owners.subgraphs, generated, strict=False)]
-    parts = zip(setting.owners.subgraphs, setting.splits, strict=True)
+    gen = setting.gen if way in ("neighgen", "shared") else None
+    subgraphs, splits = setting.owners.subgraphs, setting.splits
+    mended: list[Graph | None] = [None] * len(subgraphs)
+    if way == "oracle":
+        missing = true_neighbors(whole_graph(way, setting), setting.owners.nodes)
+        mended = [mend(*pair) for pair in zip(subgraphs, missing, strict=True)]
     return [
-        DataOwner(
-            i,
-            graph,
-            split,
-            setting.shape,
-            training,
-            setting.seed,
-            mended[i] if mended else None,
+        DataOwner(i, graph, split, setting.shape, training, setting.seed, mended_graph, gen)
+        for i, (graph, split, mended_graph) in enumerate(
+            zip(subgraphs, splits, mended, strict=True)
         )
-        for i, (graph, split) in enumerate(parts)
     ]
-
-
-def generated_for(method: str, setting: Setting) -> list[Generated]:
-    """The neighbors that ``method`` attaches at each owner; none for plain methods."""
-    if method == "fedsage+copy":
-        return [copies(graph) for graph in setting.owners.subgraphs]
-    if method == "oracle":
-        return true_neighbors(whole_graph(method, setting), setting.owners.nodes)
-    return []
 
 
 def whole_graph(method: str, setting: Setting) -> Graph:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +13,39 @@ import torch
 
 from fedsage.config import Config
 from fedsage.evaluation.evaluate import Judgement
+from fedsage.evaluation.mending import Mending
 from fedsage.evaluation.results import OwnerLine, RunRecord, peak_rss_mb
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.methods import Outcome
 from fedsage.models.parameters import sha256_of
 from fedsage.prepare import Setting
-from fedsage.protocol.engine import Traffic
+from fedsage.protocol.engine import Phase, Traffic
+
+PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds by phase since it was made; what is paused counts in none."""
+    """Seconds by phase since it was made; what is paused counts in none.
 
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("load", "partition", "neighgen", "classifier", "evaluate"), 0.0
-        )
-    )
+    A phase inside another one counts in the inner one alone.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     started: float = field(default_factory=time.perf_counter)
     started_cpu: float = field(default_factory=time.process_time)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time spent inside to ``name``."""
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
+        inside, inside_cpu = sum(self.seconds.values()), sum(self.cpu.values())
         yield
-        self.seconds[name] += time.perf_counter() - start
+        inside = sum(self.seconds.values()) - inside
+        inside_cpu = sum(self.cpu.values()) - inside_cpu
+        self.seconds[name] += time.perf_counter() - start - inside
+        self.cpu[name] += time.process_time() - cpu - inside_cpu
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -54,7 +61,8 @@ def record_of(
     setting: Setting,
     watch: Stopwatch,
     outcomes: Sequence[Outcome],
-    traffic: Traffic,
+    traffic: Mapping[Phase, Traffic],
+    mending: Mending | None,
     local: Sequence[float | None],
     judgement: Judgement | None,
     out: Path | None,
@@ -76,10 +84,11 @@ def record_of(
         macro_f1=judgement.macro_f1 if judgement else None,
         seconds={"total": total} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,
+        cpu_seconds_by_phase=watch.cpu,
         peak_rss_mb=peak_rss_mb(),
         bytes={
-            "neighgen": {"up": 0, "down": 0},
-            "classifier": {"up": traffic.up, "down": traffic.down},
+            "neighgen": asdict(traffic["neighgen"]),
+            "classifier": asdict(traffic["classifier"]),
         },
         graph=sizes(setting),
         missing_links=setting.owners.missing_links,
@@ -93,6 +102,8 @@ def record_of(
         confusion=judgement.confusion.tolist() if judgement else None,
         labels=labels_of(judgement) if judgement else None,
         per_owner=owner_lines(setting, local),
+        mending=mending,
+        queries_mended=any(outcome.mended for outcome in outcomes) and mending is not None,
     )
 
 

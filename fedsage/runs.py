@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -16,21 +17,41 @@ from fedsage.config import Config, Settings, load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, FedSageError, nearest
 from fedsage.evaluation.evaluate import Judgement, judge
+from fedsage.evaluation.mending import Mending, judge_mending
 from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
 from fedsage.graph.load import load
 from fedsage.graph.partition import Partition, partition
-from fedsage.methods import Outcome, RoundRecord, fedsage, globsage, locsage
+from fedsage.methods import OnRound, Outcome, RoundRecord, fedsage_plus, globsage, locsage
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
 from fedsage.models.train import chosen_kernel
-from fedsage.prepare import Setting, data_owners, generated_for, prepare, whole_graph_engine
-from fedsage.protocol.engine import Traffic
+from fedsage.prepare import (
+    Setting,
+    data_owners,
+    mending_of,
+    prepare,
+    way_of_mending,
+    whole_graph_engine,
+)
+from fedsage.protocol.engine import Engine, Phase, Traffic
+from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import share_of_hits
 from fedsage.record import Stopwatch, record_of
 from fedsage.rng import generator
 
-METHODS = ("globsage", "locsage", "fedsage", "fedsage+copy", "oracle")
+METHODS = (
+    "globsage",
+    "locsage",
+    "locsage+",
+    "fedsage",
+    "fedsage+",
+    "fedsage+neighgen",
+    "fedsage+copy",
+    "fedsage+classes",
+    "fedsage+shared",
+    "oracle",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +88,7 @@ def ignore_start(kernel: str) -> None:
 
 def run(
     owners: Partition,
-    method: str = "fedsage",
+    method: str = "fedsage+",
     preset: str = "best",
     seed: int = 0,
     evaluate_on: Graph | None = None,
@@ -79,7 +100,9 @@ def run(
 
     Args:
         owners: From :func:`fedsage.partition`.
-        method: ``globsage``, ``locsage``, ``fedsage``, ``fedsage+copy`` or ``oracle``.
+        method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
+            or ``fedsage+WAY`` to fix how it mends: ``neighgen``, ``copy``, ``classes``,
+            ``shared``.
         preset: ``best`` or ``paper``.
         seed: All draws of training come from it; also the split of each owner's nodes.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
@@ -140,62 +163,108 @@ def execute(
     start = time.perf_counter()
     history: list[HistoryLine] = []
 
-    def report(record: RoundRecord, traffic: Traffic) -> None:
-        seconds = time.perf_counter() - start
-        carried = {"up": traffic.up, "down": traffic.down}
+    def report(record: RoundRecord, traffic: Traffic, picked: float | None) -> None:
         line = HistoryLine(
             record.phase,
             record.t,
             record.loss,
             record.validation,
-            carried,
-            seconds,
+            asdict(traffic),
+            time.perf_counter() - start,
             record.owner,
+            record.terms,
+            picked,
         )
         history.append(line)
         on_line(line)
 
     with one_kind_of_threads(config.run.threads):
         with watch.phase("classifier"):
-            outcomes, traffic = train(setting, config, report)
+            trained = train(setting, config, watch, report)
         with watch.phase("evaluate"):
+            outcomes = trained.outcomes
             local = local_hits(setting, config, outcomes)
             judgement = judge_globally(setting, config, outcomes)
-    record = record_of(config, setting, watch, outcomes, traffic, local, judgement, out)
+            mending = mending_found(setting, trained.owners)
+    record = record_of(
+        config, setting, watch, outcomes, trained.traffic, mending, local, judgement, out
+    )
     names = owners.subgraphs[0].class_names
     models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
     return RunResult(record, history, models)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """What came out of training, before it is judged."""
+
+    outcomes: list[Outcome]
+    traffic: dict[Phase, Traffic]  # that crossed a boundary
+    owners: list[DataOwner]
+
+
 def train(
-    setting: Setting, config: Config, report: Callable[[RoundRecord, Traffic], None]
-) -> tuple[list[Outcome], Traffic]:
-    """Run the method; returns its classifiers and the bytes that crossed a boundary."""
-    classifier = config.classifier
-    silent = Traffic()
+    setting: Setting,
+    config: Config,
+    watch: Stopwatch,
+    report: Callable[[RoundRecord, Traffic, float | None], None],
+) -> Trained:
+    """Run the method; time spent on mending counts as NeighGen's."""
+    method, classifier = config.run.method, config.classifier
+    silent: dict[Phase, Traffic] = {"neighgen": Traffic(), "classifier": Traffic()}
     common: dict[str, Any] = {
         "rounds_c": classifier.rounds_c,
         "selection": classifier.selection,
     }
-
-    def quietly(record: RoundRecord) -> None:
-        report(record, silent)
-
-    if config.run.method == "globsage":
+    if method == "globsage":
         engine = whole_graph_engine(setting)
-        return [globsage(engine, setting.phi, on_round=quietly, **common)], silent
-    if config.run.method == "locsage":
-        engines = [InProcessEngine([owner]) for owner in data_owners(setting, alone=True)]
-        return locsage(engines, setting.phi, on_round=quietly, **common), silent
-    owners = data_owners(setting, generated=generated_for(config.run.method, setting))
+
+        def quietly(record: RoundRecord) -> None:
+            report(record, silent["classifier"], None)
+
+        outcome = globsage(engine, setting.phi, on_round=quietly, **common)
+        return Trained([outcome], silent, [])
+    way = way_of_mending(method, config.mend.how)
+    alone = method.startswith("locsage")
+    owners = data_owners(setting, way, alone)
+    procedure = mending_of(way, setting, config.neighgen.rounds_gen)
+
+    def mend(engine: Engine, on_round: OnRound) -> None:
+        with watch.phase("neighgen"):
+            procedure(engine, on_round)
+
+    common |= {"mend": mend, "queries": config.mend.queries}
+    if alone:
+
+        def alone_at_home(record: RoundRecord) -> None:
+            report(record, silent[record.phase], share_picked(owners))
+
+        engines = [InProcessEngine([owner]) for owner in owners]
+        outcomes = locsage(engines, setting.phi, on_round=alone_at_home, **common)
+        return Trained(outcomes, silent, owners)
     engine = InProcessEngine(owners, config.run.workers)
-    carried = engine.traffic["classifier"]
 
-    def loudly(record: RoundRecord) -> None:
-        report(record, carried)
+    def together(record: RoundRecord) -> None:
+        report(record, engine.traffic[record.phase], share_picked(owners))
 
-    queries = config.mend.queries
-    return [fedsage(engine, setting.phi, queries=queries, on_round=loudly, **common)], carried
+    outcome = fedsage_plus(engine, setting.phi, on_round=together, **common)
+    return Trained([outcome], engine.traffic, owners)
+
+
+def share_picked(owners: Sequence[DataOwner]) -> float | None:
+    """The share of all owners' nodes that were ever the nearest to a generated neighbor."""
+    picked = [owner.gen.picked for owner in owners if owner.gen is not None]
+    return float(np.concatenate(picked).mean()) if picked else None
+
+
+def mending_found(setting: Setting, owners: Sequence[DataOwner]) -> Mending | None:
+    """Diagnostics of the mended graphs, where there are any."""
+    mended = [owner.mended for owner in owners if owner.mended is not None]
+    if not mended:
+        return None
+    parts = setting.owners
+    picked = share_picked(owners)
+    return judge_mending(parts.subgraphs, mended, picked, setting.graph, parts.nodes)
 
 
 def local_hits(

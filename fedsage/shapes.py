@@ -13,8 +13,10 @@ SparseMatrix: TypeAlias = csr_array
 
 if TYPE_CHECKING:
     NodeFeatures: TypeAlias = Any  # SciPy has no types of its own
+    FeatureRows: TypeAlias = Any
 else:
     NodeFeatures = csr_array | Float[Array, "V d_x"]  # X, sparse or dense
+    FeatureRows = csr_array | Float[Array, "rows d_x"]  # some rows of X, or made like them
 NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 where unlabelled
 NodeIds: TypeAlias = Int[Array, " _"]  # some nodes, by index
 EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions

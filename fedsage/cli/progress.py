@@ -90,7 +90,8 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
 
 def state(line: HistoryLine) -> str:
     """One round in a few words."""
-    words = [f"loss {line.loss:.3f}", f"validation {line.validation:.3f}", carried(line)]
+    judged = "" if line.validation is None else f"validation {line.validation:.3f}"
+    words = [line.phase, f"loss {line.loss:.3f}", judged, carried(line)]
     return ", ".join(word for word in words if word)
 
 

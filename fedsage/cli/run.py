@@ -19,8 +19,11 @@ from fedsage.errors import ConfigError
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord
 
-METHODS = "globsage, locsage, fedsage, fedsage+copy, oracle"
-Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage)")]
+METHODS = (
+    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, or fedsage+WAY to fix how it "
+    "mends: neighgen, copy, classes, shared"
+)
+Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
 
 
@@ -51,8 +54,8 @@ def run(
 
 
 def compare(
-    methods: Annotated[str, typer.Option(help="several, e.g. locsage,fedsage,globsage")] = (
-        "locsage,fedsage,globsage"
+    methods: Annotated[str, typer.Option(help=f"several of {METHODS}")] = (
+        "locsage,fedsage,fedsage+,globsage"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="how many, from --seed on")] = 3,
     dataset: options.Dataset = None,
@@ -118,9 +121,8 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     check_method(settings.run.method)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
-    per_model = settings.data.owners if settings.run.method.startswith("locsage") else 1
     label = f"{settings.run.method}, seed {settings.run.seed}"
-    with rounds(label, settings.classifier.rounds_c * per_model) as progress:
+    with rounds(label, num_rounds(settings)) as progress:
 
         def on_start(kernel: str) -> None:
             claim(folder)
@@ -136,6 +138,16 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     command = shlex.join(["fedsage", *sys.argv[1:]])
     write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
     return result.record
+
+
+def num_rounds(settings: Config) -> int:
+    """Rounds of both phases, for all local models."""
+    from fedsage.prepare import way_of_mending
+
+    way = way_of_mending(settings.run.method, settings.mend.how)
+    gen = settings.neighgen.rounds_gen if way in ("neighgen", "shared") else 0
+    models = settings.data.owners if settings.run.method.startswith("locsage") else 1
+    return (gen + settings.classifier.rounds_c) * models
 
 
 def run_name(settings: Config, verb: str | None = None) -> str:

@@ -46,13 +46,17 @@ def share(value: float | None) -> str:
 
 def print_run(record: RunRecord) -> None:
     """What a run found."""
-    crossed = record.bytes["classifier"]
     rows = [
         ("accuracy, global", share(record.accuracy["global"])),
         ("accuracy, local", share(record.accuracy["local"])),
         ("macro-F1", share(record.macro_f1)),
         ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
-        ("bytes up / down", f"{size(crossed['up'])} / {size(crossed['down'])}"),
+        *mending_rows(record),
+        *(
+            (f"bytes up / down, {phase}", f"{size(both['up'])} / {size(both['down'])}")
+            for phase, both in record.bytes.items()
+            if both["up"] or phase == "classifier"
+        ),
         ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
@@ -60,6 +64,19 @@ def print_run(record: RunRecord) -> None:
     print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
     if record.out:
         print(f"Written to {record.out}")
+
+
+def mending_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """What was attached, where something was."""
+    found = record.mending
+    if found is None:
+        return []
+    truth = "" if found.missing is None else f" ({found.missing:,} are missing)"
+    asked = "mended" if record.queries_mended else "plain"
+    return [
+        ("neighbors attached", f"{found.generated:,}{truth}"),
+        ("owners query", f"their {asked} graphs"),
+    ]
 
 
 def print_comparison(title: str, rows: Sequence[Row]) -> None:

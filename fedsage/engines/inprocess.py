@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from fedsage.engines.wire import M, Message, Reply, decode, encode
 from fedsage.protocol.engine import Phase, Traffic
-from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits, OwnerId
+from fedsage.protocol.messages import (
+    Ask,
+    Classifier,
+    ClassifierUpdate,
+    ClassLinks,
+    GenDone,
+    GenGradient,
+    GenGradients,
+    GenOffer,
+    GenOffers,
+    Hits,
+    Mended,
+    NeighGenUpdate,
+    OwnerId,
+    SharedNeighGen,
+)
 from fedsage.protocol.owner import DataOwner
 
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
@@ -33,12 +48,49 @@ class InProcessEngine:
     ) -> None:
         self.owners: Sequence[OwnerId] = [owner.id for owner in owners]
         self.traffic: dict[Phase, Traffic] = {
+            "neighgen": Traffic(),
             "classifier": Traffic(),
             "evaluate": Traffic(),
         }
         self._owners = {owner.id: owner for owner in owners}
         self._workers = workers
         self._on_message = on_message
+
+    def local_request(self, t: int) -> dict[OwnerId, GenOffer]:
+        """Procedure C."""
+        return self._ask("neighgen", Ask(t), DataOwner.local_request, GenOffer)
+
+    def feed_forward(self, offers: Mapping[OwnerId, GenOffers]) -> dict[OwnerId, GenGradients]:
+        """Procedure D."""
+        return self._ask_each("neighgen", offers, DataOwner.feed_forward, GenGradients)
+
+    def update_neighgen(self, sums: Mapping[OwnerId, GenGradient]) -> dict[OwnerId, GenDone]:
+        """Procedure E."""
+        return self._ask_each("neighgen", sums, DataOwner.update_neighgen, GenDone)
+
+    def update_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, NeighGenUpdate]:
+        """Local training of the shared NeighGen."""
+        return self._ask("neighgen", shared, DataOwner.update_shared_neighgen, NeighGenUpdate)
+
+    def receive_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, Mended]:
+        """The last shared NeighGen."""
+        return self._ask("neighgen", shared, DataOwner.receive_shared_neighgen, Mended)
+
+    def mend_graph(self) -> dict[OwnerId, Mended]:
+        """Algorithm 1, line 3."""
+        return self._ask("neighgen", Ask(0), DataOwner.mend_graph, Mended)
+
+    def mend_by_copies(self) -> dict[OwnerId, Mended]:
+        """Copies of own nodes."""
+        return self._ask("neighgen", Ask(0), DataOwner.mend_by_copies, Mended)
+
+    def count_class_links(self) -> dict[OwnerId, ClassLinks]:
+        """Links from class to class."""
+        return self._ask("neighgen", Ask(0), DataOwner.count_class_links, ClassLinks)
+
+    def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
+        """Neighbors drawn by class."""
+        return self._ask("neighgen", links, DataOwner.mend_by_classes, Mended)
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast."""
@@ -59,20 +111,51 @@ class InProcessEngine:
         procedure: Callable[[DataOwner, M], Reply],
         reply: type[Reply],
     ) -> dict[OwnerId, Reply]:
-        """Send ``request`` to every owner, run ``procedure`` there, return the replies."""
+        """Send one ``request`` to every owner, run ``procedure`` there, return the replies."""
         frame = encode(request)
+        frames = dict.fromkeys(self.owners, frame)
+        answers = self._carry(phase, frames.__getitem__, type(request), procedure, reply)
+        self._tell(dict.fromkeys(self.owners, request), answers)
+        return answers
 
-        def one(i: OwnerId) -> bytes:
-            return encode(procedure(self._owners[i], decode(type(request), frame)))
+    def _ask_each(
+        self,
+        phase: Phase,
+        requests: Mapping[OwnerId, M],
+        procedure: Callable[[DataOwner, M], Reply],
+        reply: type[Reply],
+    ) -> dict[OwnerId, Reply]:
+        """The same with a request of its own for every owner, encoded when its turn comes."""
+        (kind,) = {type(request) for request in requests.values()}
+        answers = self._carry(phase, lambda i: encode(requests[i]), kind, procedure, reply)
+        self._tell(requests, answers)
+        return answers
+
+    def _carry(
+        self,
+        phase: Phase,
+        frame_for: Callable[[OwnerId], bytes],
+        kind: type[M],
+        procedure: Callable[[DataOwner, M], Reply],
+        reply: type[Reply],
+    ) -> dict[OwnerId, Reply]:
+        """Requests there and replies back, as bytes, which are counted."""
+
+        def one(i: OwnerId) -> tuple[int, bytes]:
+            frame = frame_for(i)
+            return len(frame), encode(procedure(self._owners[i], decode(kind, frame)))
 
         replies = {}
         with ThreadPoolExecutor(self._workers) as pool:
-            frames = map(one, self.owners) if self._workers == 1 else pool.map(one, self.owners)
-            for i, answer in zip(self.owners, frames, strict=True):
-                self.traffic[phase].down += len(frame)
+            done = map(one, self.owners) if self._workers == 1 else pool.map(one, self.owners)
+            for i, (asked, answer) in zip(self.owners, done, strict=True):
+                self.traffic[phase].down += asked
                 self.traffic[phase].up += len(answer)
                 replies[i] = decode(reply, answer)
-        for i, message in replies.items():
-            self._on_message(i, request)
-            self._on_message(i, message)
         return replies
+
+    def _tell(self, requests: Mapping[OwnerId, M], replies: Mapping[OwnerId, Reply]) -> None:
+        """Show every message that was carried to whoever records them."""
+        for i in self.owners:
+            self._on_message(i, requests[i])
+            self._on_message(i, replies[i])

@@ -1,39 +1,57 @@
 """Messages ↔ bytes: lossless, no pickle, nothing that is not a message.
 
-A frame is one line of JSON (the message's type and its numbers), then its tensors in the
-safetensors format, named ``field/tensor``.
+A frame is one line of JSON (the message's type, its numbers, the keys of its dictionaries),
+then its tensors in the safetensors format. All are named by their path, ``field/key/field``.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from typing import TypeAlias, TypeVar
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import safetensors.torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from fedsage.errors import ProtocolError
-from fedsage.models.parameters import under
-from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
+from fedsage.protocol.messages import MESSAGES
 
-Message: TypeAlias = Classifier | ClassifierUpdate | Hits | Ask
-M = TypeVar("M", Classifier, ClassifierUpdate, Hits, Ask)
-Reply = TypeVar("Reply", Classifier, ClassifierUpdate, Hits, Ask)  # where two types meet
+Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
+M = TypeVar("M")
+Reply = TypeVar("Reply")  # where two types meet
 
 
 def encode(message: Message) -> bytes:
     """The message as bytes."""
-    values = {field.name: getattr(message, field.name) for field in fields(message)}
-    numbers = {name: value for name, value in values.items() if not isinstance(value, dict)}
-    tensors = {
-        f"{field}/{name}": tensor.contiguous()
-        for field, value in values.items()
-        if isinstance(value, dict)
-        for name, tensor in value.items()
-    }
-    head = json.dumps({"type": type(message).__name__, "numbers": numbers})
+    if type(message) not in MESSAGES:
+        raise ProtocolError(
+            f"A {type(message).__name__} is no message and must not leave its owner. Messages "
+            "are listed in fedsage/protocol/messages.py."
+        )
+    values: dict[str, object] = {}
+    tensors: dict[str, Tensor] = {}
+    flatten(message, "", values, tensors)
+    head = json.dumps({"type": type(message).__name__, "values": values})
     return head.encode() + b"\n" + safetensors.torch.save(tensors)
+
+
+def flatten(
+    value: object, path: str, values: dict[str, object], tensors: dict[str, Tensor]
+) -> None:
+    """Sort what is in ``value`` into tensors and values that JSON can hold."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.contiguous()
+    elif isinstance(value, dict):
+        values[path] = list(value)
+        for key, item in value.items():
+            flatten(item, f"{path}/{key}", values, tensors)
+    elif is_dataclass(value):
+        for field in fields(value):
+            flatten(getattr(value, field.name), f"{path}/{field.name}", values, tensors)
+    else:
+        values[path] = value
 
 
 def decode(kind: type[M], frame: bytes) -> M:
@@ -49,10 +67,33 @@ def decode(kind: type[M], frame: bytes) -> M:
             f"Expected a {kind.__name__}, got a {header.get('type')}. Do all parties run the "
             "same version of fedsage?"
         )
-    values: dict[str, object] = {}
-    for field in fields(kind):
-        if field.name in header["numbers"]:
-            values[field.name] = header["numbers"][field.name]
-        else:
-            values[field.name] = under(field.name, tensors)
-    return kind(**values)  # type: ignore[arg-type]
+    try:
+        built: M = unflatten(kind, "", header["values"], tensors)
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(
+            f"A {kind.__name__} does not have the fields it should ({error}). Do all parties "
+            "run the same version of fedsage?"
+        ) from None
+    return built
+
+
+def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """The inverse of ``flatten``, as the types of the message's fields say."""
+    if path in tensors:
+        return tensors[path]
+    if kind in MESSAGES:
+        types = field_types(kind)
+        inside = {name: f"{path}/{name}" for name in types}
+        return kind(
+            **{name: unflatten(types[name], inside[name], values, tensors) for name in types}
+        )
+    if get_origin(kind) is dict:
+        item = get_args(kind)[1]
+        return {key: unflatten(item, f"{path}/{key}", values, tensors) for key in values[path]}
+    return values[path]
+
+
+@cache
+def field_types(kind: Any) -> dict[str, Any]:
+    """The type of every field of a message."""
+    return get_type_hints(kind)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
+from fedsage.evaluation.mending import Mending
 from fedsage.graph.io import PARTIAL, write_atomically
 
 FORMAT = 1
@@ -29,10 +30,12 @@ class HistoryLine:
     phase: str
     round: int
     loss: float
-    validation: float
+    validation: float | None  # none yet while NeighGen is trained
     bytes: dict[str, int]  # up and down, of this phase so far
     seconds: float  # since training began
     owner: int | None = None  # whose local model, where every owner trains its own
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+    picked: float | None = None  # share of nodes ever picked as nearest, while NeighGen trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class RunRecord:
     macro_f1: float | None
     seconds: dict[str, float]
     cpu_seconds: float
+    cpu_seconds_by_phase: dict[str, float]
     peak_rss_mb: float
     bytes: dict[str, dict[str, int]]
     graph: dict[str, int]
@@ -78,6 +82,8 @@ class RunRecord:
     confusion: list[list[int]] | None
     labels: dict[str, list[float]] | None  # true and predicted shares of each class
     per_owner: list[OwnerLine]
+    mending: Mending | None  # what was attached, where something was
+    queries_mended: bool  # whether owners query the mended graph
     format: int = FORMAT
 
 

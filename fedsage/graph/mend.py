@@ -40,13 +40,14 @@ def mend(graph: Graph, generated: Generated) -> Graph:
     )
 
 
-def copies(graph: Graph) -> Generated:
-    """One neighbor for every node, with the node's own features.
+def copies(graph: Graph, count: int = 1) -> Generated:
+    """``count`` neighbors for every node, with the node's own features.
 
-    It carries no information about missing neighbors: the control that every generator has
+    They carry no information about missing neighbors: the control that every generator has
     to beat.
     """
-    return Generated(np.arange(graph.num_nodes), graph.x)
+    parents = np.repeat(np.arange(graph.num_nodes), count)
+    return Generated(parents, graph.x[parents])
 
 
 def true_neighbors(whole: Graph, nodes: Sequence[NodeIds]) -> list[Generated]:

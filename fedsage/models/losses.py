@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from scipy.sparse import issparse
 from torch import Tensor
 
+from fedsage.models.nearest import nearest, nearest_hidden
 from fedsage.models.parameters import Logits
+from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+
+Scalar = Float[Tensor, ""]
 
 
-def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Float[Tensor, ""]:
+def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Scalar:
     r"""Eq. (2), :math:`\mathcal{L}^c`: cross entropy of Softmax(h^K) against the labels.
 
     .. math::
@@ -19,3 +25,99 @@ def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Float[Tensor, "
         The paper prints the binary form for a one-hot label; we take the categorical one.
     """
     return F.cross_entropy(logits, y)
+
+
+def degree_loss(
+    num_generated: Float[Tensor, " batch"], num_missing: Float[Tensor, " batch"]
+) -> Scalar:
+    r"""Eq. (4), :math:`\mathcal{L}^d`: smooth L1 between predicted and true counts.
+
+    .. math::
+        \mathcal{L}^d = \frac{1}{|\bar V_i|} \sum_{v \in \bar V_i}
+        L_1^S(\widetilde n_v - n_v)
+
+    Args:
+        num_generated: :math:`\widetilde n_v` as dGen predicts it, before it is made whole.
+        num_missing: :math:`n_v`.
+    """
+    return F.smooth_l1_loss(num_generated, num_missing)
+
+
+def feature_loss(
+    generated: Float[Tensor, "rows d_x"],
+    of: Int[Array, " rows"],
+    missing: SparseMatrix,
+    x_hidden: NodeFeatures,
+) -> Scalar:
+    r"""Eq. (4), :math:`\mathcal{L}^f`: distance to the nearest of the hidden neighbors.
+
+    .. math::
+        \mathcal{L}^f = \frac{1}{|\bar V_i|} \sum_{v \in \bar V_i}
+        \sum_{p \in [\widetilde n_v]} \min_{u \in \mathcal{N}_{G_i}(v) \cap V^h_i}
+        \lVert \widetilde x_v^p - x_u \rVert_2^2
+
+    Args:
+        generated: All :math:`\widetilde x_v^p`, one after the other.
+        of: For each of them its v: a row of ``missing``.
+        missing: One row for each node of the batch, marking its hidden neighbors.
+        x_hidden: :math:`X^h_i`.
+
+    Note:
+        A node with no hidden neighbor has no min to take and adds nothing.
+    """
+    rows, found = nearest_hidden(generated, of, missing, x_hidden)
+    distance = squared_distances(generated[torch.from_numpy(rows)], x_hidden, found)
+    return distance.sum() / missing.shape[0]
+
+
+def cross_subgraph_feature_loss(
+    generated: Float[Tensor, "rows d_x"],
+    num_embeddings: int,
+    x_other: NodeFeatures,
+    squares: Float[Array, " V_j"],
+    max_bytes: int,
+) -> tuple[Scalar, NodeIds]:
+    r"""The second term of Eq. (6): distance to the nearest of another owner's nodes.
+
+    What :math:`D_j` computes for :math:`D_i` in procedure D (FeedForward):
+
+    .. math::
+        \mathcal{L}^f_{i,j} = \frac{1}{|Z_i^t|} \sum_{z_v \in Z_i^t}
+        \sum_{p \in [\widetilde n_v]} \min_{u \in V_j}
+        \lVert H^g_i(z_v)^p - x_u \rVert_2^2
+
+    Args:
+        generated: All :math:`H^g_i(z_v)^p`, one after the other.
+        num_embeddings: :math:`|Z_i^t|`.
+        x_other: :math:`X_j`, the features of every node of :math:`D_j`.
+        squares: Their squared norms.
+        max_bytes: What the search may take.
+
+    Returns:
+        The loss, and the nearest node of each row. The weight :math:`\alpha` is applied in
+        ``update_neighgen``.
+
+    Note:
+        Which node is nearest has no gradient, how far it is does.
+    """
+    found = nearest(generated, x_other, squares, max_bytes)
+    distance = squared_distances(generated, x_other, found)
+    return distance.sum() / num_embeddings, found
+
+
+def squared_distances(
+    rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
+) -> Float[Tensor, " rows"]:
+    """‖rows[k] − x[nodes[k]]‖² for each k."""
+    picked = x[nodes].toarray() if issparse(x) else x[nodes]
+    return (rows - torch.from_numpy(picked).to(rows.device)).square().sum(dim=1)
+
+
+def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:
+    r"""Eq. (4), :math:`\mathcal{L}^n = \lambda^d \mathcal{L}^d + \lambda^f \mathcal{L}^f`."""
+    return lambda_d * degree + lambda_f * feature
+
+
+def joint_loss(neighgen: Scalar, classification: Scalar, lambda_c: float) -> Scalar:
+    r"""Eq. (5), :math:`\mathcal{L} = \mathcal{L}^n + \lambda^c \mathcal{L}^c`."""
+    return neighgen + lambda_c * classification

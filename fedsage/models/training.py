@@ -25,6 +25,7 @@ class Training:
     local_epochs: int = 1
     dropout: float = 0.0
     mix: bool = True  # train on G_i too where there is a G'_i
+    leaves: int = 1  # neighbors a node, where they are copies or drawn by class
     moments: Moments = "averaged"
     weighting: Weighting = "owners"
     inference: Inference = "full"

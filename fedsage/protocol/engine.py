@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from fedsage.protocol.messages import Classifier, ClassifierUpdate, Hits, OwnerId
+from fedsage.protocol.messages import (
+    Classifier,
+    ClassifierUpdate,
+    ClassLinks,
+    GenDone,
+    GenGradient,
+    GenGradients,
+    GenOffer,
+    GenOffers,
+    Hits,
+    Mended,
+    NeighGenUpdate,
+    OwnerId,
+    SharedNeighGen,
+)
 
-Phase: TypeAlias = Literal["classifier", "evaluate"]
+Phase: TypeAlias = Literal["neighgen", "classifier", "evaluate"]
 
 
 @dataclass(slots=True)
@@ -29,6 +43,33 @@ class Engine(Protocol):
 
     owners: Sequence[OwnerId]
     traffic: dict[Phase, Traffic]
+
+    def local_request(self, t: int) -> dict[OwnerId, GenOffer]:
+        """Procedure C."""
+
+    def feed_forward(self, offers: Mapping[OwnerId, GenOffers]) -> dict[OwnerId, GenGradients]:
+        """Procedure D."""
+
+    def update_neighgen(self, sums: Mapping[OwnerId, GenGradient]) -> dict[OwnerId, GenDone]:
+        """Procedure E."""
+
+    def update_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, NeighGenUpdate]:
+        """Local training of the one NeighGen that all owners share."""
+
+    def receive_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, Mended]:
+        """The last shared NeighGen, with which every owner mends its graph."""
+
+    def mend_graph(self) -> dict[OwnerId, Mended]:
+        """Algorithm 1, line 3: every owner mends its graph by its NeighGen."""
+
+    def mend_by_copies(self) -> dict[OwnerId, Mended]:
+        """Every owner mends its graph by copies of its nodes."""
+
+    def count_class_links(self) -> dict[OwnerId, ClassLinks]:
+        """Links from class to class between training nodes."""
+
+    def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
+        """Every owner mends its graph by what all owners' links say of classes."""
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast of φ; owners answer with hits on validation nodes."""

@@ -5,9 +5,92 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from jaxtyping import Float
+from torch import Tensor
+
 from fedsage.models.parameters import Parameters
 
 OwnerId: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """S → D_i: run a procedure; says which round, and nothing else."""
+
+    t: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenOffer:
+    """Procedure C, D_i → S → every D_j: what others need to run H^g_i on Z_i^t."""
+
+    t: int
+    z: Float[Tensor, "batch d_z"]  # Z_i^t
+    hg: Parameters  # H^g_i; the encoder H^e_i stays home
+
+
+@dataclass(frozen=True, slots=True)
+class GenOffers:
+    """Procedure A, S → D_j: the offers of all other owners."""
+
+    of: dict[OwnerId, GenOffer]
+
+
+@dataclass(frozen=True, slots=True)
+class GenGradients:
+    """Procedure D, D_j → S: for every other D_i, the gradient of L^f_{i,j} in H^g_i."""
+
+    of: dict[OwnerId, Parameters]
+
+
+@dataclass(frozen=True, slots=True)
+class GenGradient:
+    """Procedure A, S → D_i: the sum of those gradients over all other owners, unweighted."""
+
+    t: int
+    hg: Parameters  # empty where there is no other owner
+
+
+@dataclass(frozen=True, slots=True)
+class GenDone:
+    """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
+
+    loss: float  # Eq. (5), what D_i sees of it
+    degree: float  # L^d
+    feature: float  # L^f, first term
+    classification: float  # L^c
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNeighGen:
+    """S → every D_i, in ``fedsage+shared`` alone: the averaged NeighGen with its encoder."""
+
+    t: int
+    theta: Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class NeighGenUpdate:
+    """D_i → S, in ``fedsage+shared`` alone: NeighGen after local training."""
+
+    theta: Parameters
+    done: GenDone
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLinks:
+    """D_i → S, then summed S → every D_i, in ``fedsage+classes`` alone.
+
+    How many links there are from class to class between training nodes: d_y × d_y numbers of
+    which S needs the sum alone, so that a secure sum can hide each owner's.
+    """
+
+    count: Float[Tensor, "d_y d_y"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """Algorithm 1, line 3, D_i → S: G'_i is ready, and stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +120,7 @@ class Hits:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """S → D_i: run a procedure; says which round, and nothing else."""
-
-    t: int
+MESSAGES = (
+    Ask, GenOffer, GenOffers, GenGradients, GenGradient, GenDone, SharedNeighGen,
+    NeighGenUpdate, ClassLinks, Mended, Classifier, ClassifierUpdate, Hits,
+)  # fmt: skip

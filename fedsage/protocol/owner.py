@@ -7,15 +7,35 @@ from __future__ import annotations
 
 import torch
 
+from fedsage.errors import PrivacyError, ProtocolError
+from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, copies, mend
 from fedsage.graph.split import Split
+from fedsage.models.gen_learner import GenLearner, mean_of
+from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import predicted_labels
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import parameters_of
+from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
-from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits, OwnerId
+from fedsage.protocol.messages import (
+    Ask,
+    Classifier,
+    ClassifierUpdate,
+    ClassLinks,
+    GenDone,
+    GenGradient,
+    GenGradients,
+    GenOffer,
+    GenOffers,
+    Hits,
+    Mended,
+    NeighGenUpdate,
+    OwnerId,
+    SharedNeighGen,
+)
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -32,6 +52,7 @@ class DataOwner:
         training: Training,
         seed: int,
         mended: Graph | None = None,
+        gen: GenTraining | None = None,
     ) -> None:
         self.id = owner
         self.graph = graph
@@ -41,6 +62,123 @@ class DataOwner:
         self.seed = seed
         self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
         self.optimizer = self.new_optimizer()
+        self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
+
+    # NeighGen
+
+    def local_request(self, ask: Ask) -> GenOffer:
+        r"""Procedure C (LocalRequest): :math:`Z_i^t` of a batch on Ḡ_i, and :math:`H^g_i`.
+
+        Note:
+            The paper prints :math:`V_i^t \in \bar V_i^t`; we read ⊆.
+        """
+        self.learner.begin(ask.t)
+        return GenOffer(ask.t, self.learner.embeddings(ask.t), self.learner.hg())
+
+    def feed_forward(self, offers: GenOffers) -> GenGradients:
+        r"""Procedure D (FeedForward): for every other :math:`D_j` the gradient of its L^f.
+
+        Refuses a batch that is so small that the gradient would show single rows of X_i.
+        """
+        least = self.learner.settings.min_batch
+        for j, offer in offers.of.items():
+            if len(offer.z) < least:
+                raise PrivacyError(
+                    f"Owner {j} asks owner {self.id} for a gradient over {len(offer.z)} "
+                    f"embeddings, but below {least} it would show single rows of features. "
+                    "Raise neighgen.batch_size, leave out owners that are so small, or lower "
+                    "neighgen.min_batch if you know what you do."
+                )
+        return GenGradients({j: self.gradient_for(j, offer) for j, offer in offers.of.items()})
+
+    def gradient_for(self, j: OwnerId, offer: GenOffer) -> Parameters:
+        """The gradient of L^f_{j,i} in H^g_j."""
+        try:
+            return self.learner.gradient_for(j, offer.t, offer.z, offer.hg)
+        except RuntimeError as error:
+            raise ProtocolError(
+                f"Owner {j}'s generator does not fit the agreed shape "
+                f"({str(error).splitlines()[0]}). Do all owners use the same settings?"
+            ) from None
+
+    def update_neighgen(self, gradient: GenGradient) -> GenDone:
+        r"""Procedure E (UpdateNeighGen): one step on Eq. (5) with its L^f taken from Eq. (6).
+
+        .. math::
+            \nabla \mathcal{L}_i = \nabla (\lambda^d \mathcal{L}^d + \lambda^f \mathcal{L}^f
+            + \lambda^c \mathcal{L}^c) + \lambda^f \alpha \nabla \mathcal{L}^f_{i,J}
+
+        Note:
+            The paper names Eq. (6) alone; dGen and the local classifier must learn too. α is
+            applied here and nowhere else. The others' gradient is one in H^g_i: it takes z_v
+            as given, as they do. Where an owner makes several steps a round, the first has
+            that gradient, the others are on Eq. (5) with Eq. (4).
+        """
+        settings = self.learner.settings
+        weight = settings.alpha * settings.lambda_f
+        return self.local_steps(gradient.t, gradient.hg, weight)
+
+    def update_shared_neighgen(self, shared: SharedNeighGen) -> NeighGenUpdate:
+        """FedAvg of NeighGen, the paper's ablation: train what everybody shares on Eq. (5)."""
+        self.learner.neighgen.load_state_dict(shared.theta)
+        self.learner.begin(shared.t)
+        done = self.local_steps(shared.t, {}, 0.0)
+        return NeighGenUpdate(parameters_of(self.learner.neighgen), done)
+
+    def local_steps(self, t: int, others: Parameters, weight: float) -> GenDone:
+        """The steps of one round, the first with the others' gradient."""
+        steps = range(self.learner.settings.local_steps)
+        done = [self.learner.step(t, k, others if k == 0 else {}, weight) for k in steps]
+        return GenDone(
+            loss=mean_of([losses.joint for losses in done]),
+            degree=mean_of([losses.degree for losses in done]),
+            feature=mean_of([losses.feature for losses in done]),
+            classification=mean_of([losses.classification for losses in done]),
+        )
+
+    @property
+    def learner(self) -> GenLearner:
+        """What NeighGen needs; only methods that train one have it."""
+        if self.gen is None:
+            raise ProtocolError(
+                f"Owner {self.id} was set up for a method without NeighGen. Start it with the "
+                "settings of the run."
+            )
+        return self.gen
+
+    # mending
+
+    def mend_graph(self, ask: Ask) -> Mended:
+        """Algorithm 1, line 3: retrieve G'_i by NeighGen_i."""
+        return self.attach(self.learner.generated())
+
+    def receive_shared_neighgen(self, shared: SharedNeighGen) -> Mended:
+        """Retrieve G'_i by the NeighGen that everybody shares."""
+        self.learner.neighgen.load_state_dict(shared.theta)
+        return self.attach(self.learner.generated())
+
+    def mend_by_copies(self, ask: Ask) -> Mended:
+        """Attach copies of the owner's own nodes: no generator at all."""
+        return self.attach(copies(self.graph, self.training.leaves))
+
+    def count_class_links(self, ask: Ask) -> ClassLinks:
+        """Links from class to class between training nodes."""
+        return ClassLinks(torch.from_numpy(class_links(self.graph, self.split.train)))
+
+    def mend_by_classes(self, links: ClassLinks) -> Mended:
+        """Attach own training rows of the classes that all owners' links make likely."""
+        stream = generator(self.seed, "mend by classes", self.id)
+        drawn = class_neighbors(
+            self.graph, self.split.train, links.count.numpy(), self.training.leaves, stream
+        )
+        return self.attach(drawn)
+
+    def attach(self, generated: Generated) -> Mended:
+        """Make G'_i of G_i."""
+        self.mended = mend(self.graph, generated)
+        return Mended()
+
+    # the classifier
 
     def receive_classifier(self, classifier: Classifier) -> Hits:
         """Procedure B, received: take over φ and say how well it does on validation nodes."""

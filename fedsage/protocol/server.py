@@ -1,4 +1,4 @@
-"""The server S: procedure B of Algorithm 1. It holds weights, and no graph."""
+"""The server S: procedures A and B of Algorithm 1. It holds weights, and no graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,61 @@ import torch
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine
-from fedsage.protocol.messages import Classifier, ClassifierUpdate, Hits, OwnerId
+from fedsage.protocol.messages import (
+    Classifier,
+    ClassifierUpdate,
+    ClassLinks,
+    GenDone,
+    GenGradient,
+    GenOffer,
+    GenOffers,
+    Hits,
+    OwnerId,
+    SharedNeighGen,
+)
+
+
+def server_execution_for_gen(engine: Engine, t: int) -> dict[OwnerId, GenDone]:
+    r"""Procedure A (ServerExecutionForGen): one round of federated NeighGen training.
+
+    Hands every owner's :math:`(Z_i^t, H^g_i)` to all others, and every owner the sum of what
+    comes back, :math:`\nabla \mathcal{L}^f_{i,J} \gets \sum_{j \in [M] \setminus \{i\}}
+    \nabla \mathcal{L}^f_{i,j}`, unweighted.
+    """
+    offers = engine.local_request(t)  # C
+    replies = engine.feed_forward({i: except_for(i, offers) for i in engine.owners})  # D
+    sums = {
+        i: GenGradient(t, add_up([reply.of[i] for j, reply in replies.items() if j != i]))
+        for i in engine.owners
+    }
+    del offers, replies  # M² gradients: no need to keep them while their sums are sent
+    return engine.update_neighgen(sums)  # E
+
+
+def except_for(i: OwnerId, offers: Mapping[OwnerId, GenOffer]) -> GenOffers:
+    r"""The offers of :math:`[M] \setminus \{i\}`."""
+    return GenOffers({j: offer for j, offer in offers.items() if j != i})
+
+
+def add_up(gradients: Sequence[Parameters]) -> Parameters:
+    """The sum, weight by weight; empty where there is nothing to add."""
+    names = gradients[0] if gradients else {}
+    return {name: torch.stack([each[name] for each in gradients]).sum(dim=0) for name in names}
+
+
+def average_neighgen(
+    engine: Engine, shared: SharedNeighGen
+) -> tuple[SharedNeighGen, dict[OwnerId, GenDone]]:
+    """One round of ``fedsage+shared``: NeighGen trained by all owners and averaged."""
+    updates = engine.update_shared_neighgen(shared)
+    theta = average([update.theta for update in updates.values()], [1.0] * len(updates))
+    return SharedNeighGen(shared.t + 1, theta), {i: each.done for i, each in updates.items()}
+
+
+def add_up_class_links(engine: Engine) -> ClassLinks:
+    """The class-to-class links of all owners together."""
+    counts = [links.count for links in engine.count_class_links().values()]
+    return ClassLinks(torch.stack(counts).sum(dim=0))
 
 
 def server_execution_for_c(

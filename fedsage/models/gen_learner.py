@@ -1,0 +1,135 @@
+"""NeighGen at one owner: its weights, its optimizer, the nodes it hides from itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from fedsage.graph.graph import Graph
+from fedsage.graph.impair import Impaired, impair
+from fedsage.graph.mend import Generated
+from fedsage.models.gen_training import (
+    Batch,
+    GenTraining,
+    Losses,
+    add_gradients,
+    draw_batch,
+    embed,
+    generated_neighbors,
+    joint_losses,
+)
+from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.losses import cross_subgraph_feature_loss
+from fedsage.models.nearest import squared_norms
+from fedsage.models.neighgen import Embeddings, Hg, NeighGen
+from fedsage.models.optimizer import make_optimizer
+from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.rng import generator
+from fedsage.shapes import Array, NodeIds
+
+
+class GenLearner:
+    """What procedures C, D and E work on; every stream comes from ``(seed, owner, t)``."""
+
+    def __init__(
+        self,
+        owner: int,
+        graph: Graph,
+        train: NodeIds,
+        shape: SageShape,
+        settings: GenTraining,
+        seed: int,
+    ) -> None:
+        self.owner, self.graph, self.settings, self.seed = owner, graph, settings, seed
+        self.is_train: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
+        self.is_train[train] = True
+        self.neighgen = NeighGen(settings.shape, generator(seed, "theta"))
+        self.classifier = GraphSage(shape, generator(seed, "phi"))  # for L^c; never leaves
+        self.models = torch.nn.ModuleList([self.neighgen, self.classifier]).to(settings.device)
+        self.optimizer = make_optimizer(self.models, "adam", settings.eta, 0.0)
+        self.guest = Hg(settings.shape, generator(seed, "theta")).to(settings.device)
+        self.squares = squared_norms(graph.x)
+        self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
+        self.impaired = self.impair(0)
+
+    def impair(self, t: int) -> Impaired:
+        """Ḡ_i of round t."""
+        return impair(
+            self.graph, self.settings.hide_ratio, generator(self.seed, "impair", self.owner, t)
+        )
+
+    def begin(self, t: int) -> None:
+        """Hide other nodes, where every round is to have its own."""
+        if self.settings.fresh:
+            self.impaired = self.impair(t)
+
+    def batch(self, t: int, step: int = 0) -> Batch:
+        """V_i^t of one step."""
+        stream = generator(self.seed, "local_request", self.owner, t, step)
+        return draw_batch(self.impaired, self.settings, stream)
+
+    @torch.no_grad()
+    def embeddings(self, t: int) -> Embeddings:
+        """Procedure C's Z_i^t."""
+        return embed(self.neighgen, self.impaired, self.batch(t)).cpu()
+
+    def hg(self) -> Parameters:
+        """A copy of the weights of H^g_i."""
+        return parameters_of(self.neighgen.hg)
+
+    def gradient_for(self, other: int, t: int, z: Embeddings, hg: Parameters) -> Parameters:
+        """Procedure D for one other owner: the gradient of L^f_{other, i} in its H^g.
+
+        Note:
+            It is zero where fewer than ``min_batch`` neighbors are generated from ``z``: it
+            would be made of too few rows of X_i to keep any of them to ourselves.
+        """
+        device = self.settings.device
+        self.guest.load_state_dict(hg)
+        z = z.to(device)
+        stream = noise_stream(self.seed, other, t)
+        rows, of = self.guest(z, self.settings.counts, self.settings.noise, stream)
+        named = dict(self.guest.named_parameters())
+        fgen = {name: weight for name, weight in named.items() if name.startswith("fgen.")}
+        if len(of) < self.settings.min_batch:
+            return {name: torch.zeros_like(weight).cpu() for name, weight in fgen.items()}
+        loss, found = cross_subgraph_feature_loss(
+            rows, len(z), self.graph.x, self.squares, self.settings.max_bytes
+        )
+        self.picked[found] = True
+        gradients = torch.autograd.grad(loss, list(fgen.values()))
+        return {name: each.cpu() for name, each in zip(fgen, gradients, strict=True)}
+
+    def step(self, t: int, step: int, others: Parameters, weight: float) -> Losses:
+        """One optimizer step on Eq. (5), with ``weight`` times the others' gradient in H^g."""
+        losses = joint_losses(
+            self.neighgen,
+            self.classifier,
+            self.impaired,
+            self.batch(t, step),
+            self.is_train,
+            self.settings,
+            noise_stream(self.seed, self.owner, t, step),
+        )
+        self.optimizer.zero_grad()
+        losses.joint.backward()  # type: ignore[no-untyped-call]
+        add_gradients(self.neighgen.hg, others, weight)
+        self.optimizer.step()
+        return losses
+
+    def generated(self) -> Generated:
+        """The neighbors that NeighGen_i attaches to G_i."""
+        stream = generator(self.seed, "mend", self.owner)
+        return generated_neighbors(self.neighgen, self.graph, self.settings, stream)
+
+
+def noise_stream(seed: int, owner: int, t: int, step: int = 0) -> np.random.Generator:
+    """The noise of H^g_i in one step: D_i and every D_j draw the same."""
+    return generator(seed, "noise", owner, t, step)
+
+
+def mean_of(terms: list[Tensor]) -> float:
+    """The mean of some losses."""
+    return float(torch.stack([term.detach() for term in terms]).mean())

@@ -1,0 +1,179 @@
+"""One optimizer step of NeighGen with the local classifier (Eq. 5), and what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.sparse import csr_array, issparse, vstack
+from torch import Tensor, nn
+
+from fedsage.graph.graph import Graph
+from fedsage.graph.impair import Impaired
+from fedsage.graph.mend import Generated
+from fedsage.graph.sampling import Hop, sample_hops
+from fedsage.models.graphsage import GraphSage
+from fedsage.models.infer import infer_full
+from fedsage.models.losses import (
+    classification_loss,
+    degree_loss,
+    feature_loss,
+    joint_loss,
+    neighgen_loss,
+)
+from fedsage.models.mended import mended_logits
+from fedsage.models.nearest import squared_norms
+from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
+from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds
+
+ROWS_AT_A_TIME = 2048
+ROUNDED = Counts()  # as in the paper
+
+
+@dataclass(frozen=True, slots=True)
+class GenTraining:
+    """The settings of procedures C, D and E, and of mending: plain values."""
+
+    shape: GenShape
+    hide_ratio: float = 0.15  # h%, as a fraction
+    fresh: bool = False  # hide other nodes in every round
+    eta: float = 1e-3
+    batch_size: int = 64  # |V_i^t|
+    fanouts: tuple[int, ...] = (5, 5)
+    local_steps: int = 1  # a round; the first has the other owners' gradients
+    alpha: float = 1.0  # Eq. (6)
+    lambda_d: float = 1.0
+    lambda_f: float = 1.0
+    lambda_c: float = 1.0
+    noise: float = 1.0  # scale of N(0, 1)
+    counts: Counts = ROUNDED
+    keep_words: bool = False  # of a generated row only as many values as real rows have
+    match_norms: bool = False  # generated rows as long as real ones
+    min_batch: int = 8
+    max_bytes: int = 256 * 2**20
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """V_i^t with its neighborhoods on Ḡ_i."""
+
+    nodes: NodeIds
+    hops: Sequence[Hop]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Losses:
+    """The terms of Eq. (5) for one batch, without what other owners add."""
+
+    joint: Float[Tensor, ""]
+    degree: Float[Tensor, ""]
+    feature: Float[Tensor, ""]
+    classification: Float[Tensor, ""]
+
+
+def draw_batch(
+    impaired: Impaired, settings: GenTraining, generator: np.random.Generator
+) -> Batch:
+    """Procedure C's V_i^t: random nodes of Ḡ_i, none twice."""
+    count = min(settings.batch_size, len(impaired.kept))
+    nodes = generator.permutation(len(impaired.kept))[:count]
+    return Batch(nodes, sample_hops(impaired.graph, nodes, settings.fanouts, generator))
+
+
+def embed(neighgen: NeighGen, impaired: Impaired, batch: Batch) -> Embeddings:
+    """Z_i^t: H^e on the batch's neighborhoods."""
+    z: Embeddings = neighgen.encoder(impaired.graph.x, batch.hops)
+    return z
+
+
+def joint_losses(
+    neighgen: NeighGen,
+    classifier: GraphSage,
+    impaired: Impaired,
+    batch: Batch,
+    is_train: Bool[Array, " V"],
+    settings: GenTraining,
+    generator: np.random.Generator,
+) -> Losses:
+    """Eq. (5) on one batch; of labels only those of training nodes are looked at.
+
+    Args:
+        neighgen: H^e and H^g.
+        classifier: The owner's own F, which is trained beside them and never leaves.
+        impaired: Ḡ_i and what was hidden.
+        batch: V_i^t.
+        is_train: Which nodes of G_i are training nodes.
+        settings: The λs, and how neighbors are counted.
+        generator: The stream of the noise.
+    """
+    z = embed(neighgen, impaired, batch)
+    num_missing = torch.from_numpy(impaired.num_missing[batch.nodes].astype(np.float32))
+    degree = degree_loss(neighgen.hg.dgen(z), num_missing.to(z.device))
+    generated, of = neighgen.hg(z, settings.counts, settings.noise, generator)
+    feature = feature_loss(generated, of, impaired.missing[batch.nodes], impaired.x_hidden)
+    classification = z.new_zeros(())
+    known = torch.from_numpy(is_train[impaired.kept[batch.nodes]])
+    if known.any():
+        graph = impaired.graph
+        logits = mended_logits(
+            classifier, graph.x, batch.hops, graph.degrees[batch.nodes], generated, of
+        )
+        y = torch.from_numpy(graph.y[batch.nodes])[known].to(z.device)
+        classification = classification_loss(logits[known.to(z.device)], y)
+    both = neighgen_loss(degree, feature, settings.lambda_d, settings.lambda_f)
+    joint = joint_loss(both, classification, settings.lambda_c)
+    return Losses(joint, degree, feature, classification)
+
+
+@torch.no_grad()
+def generated_neighbors(
+    neighgen: NeighGen, graph: Graph, settings: GenTraining, generator: np.random.Generator
+) -> Generated:
+    """What NeighGen attaches to the nodes of G_i (Sec. 4.1, neighbor generation).
+
+    Nodes are gone through in batches, so that no more than a few thousand dense rows are
+    there at a time.
+    """
+    z = infer_full(neighgen.encoder, graph)
+    per_batch = max(1, ROWS_AT_A_TIME // max(settings.counts.at_most, 1))
+    parents, parts = [], []
+    for start in range(0, graph.num_nodes, per_batch):
+        part = z[start : start + per_batch]
+        generated, of = neighgen.hg(part, settings.counts, settings.noise, generator)
+        parents.append(of + start)
+        parts.append(lifelike(generated, graph.x, settings))
+    x = vstack(parts).tocsr() if issparse(graph.x) else np.concatenate(parts)
+    return Generated(np.concatenate(parents), x)
+
+
+def lifelike(
+    generated: Float[Tensor, "rows d_x"], x: NodeFeatures, settings: GenTraining
+) -> FeatureRows:
+    """Generated rows in the form of real ones: sparse where those are, as long, as full.
+
+    Note:
+        The paper attaches fGen's output as it is. A mean of many neighbors is shorter and
+        fuller than any of them; ``keep_words`` and ``match_norms`` undo that.
+    """
+    if settings.keep_words and issparse(x):
+        words = max(1, round(x.nnz / x.shape[0]))
+        least = generated.topk(min(words, generated.shape[1]), dim=1).values[:, -1:]
+        generated = generated * (generated >= least)
+    if settings.match_norms:
+        typical = float(np.sqrt(squared_norms(x).mean()))
+        length = generated.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        generated = generated * (typical / length)
+    rows = generated.cpu().numpy()
+    return csr_array(rows) if issparse(x) else rows
+
+
+def add_gradients(module: nn.Module, gradients: dict[str, Tensor], weight: float) -> None:
+    """Add ``weight`` times the gradients to those already there."""
+    for name, parameter in module.named_parameters():
+        if name in gradients:
+            extra = gradients[name].to(parameter.device) * weight
+            parameter.grad = extra if parameter.grad is None else parameter.grad + extra

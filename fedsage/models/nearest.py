@@ -1,0 +1,83 @@
+"""Which real node is nearest to a generated one: exact, in chunks, on sparse features.
+
+The squared distance ‖g − x_u‖² = ‖g‖² − 2 g·x_u + ‖x_u‖² has one term that does not depend
+on u, so the search is one product of the features with all generated rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import issparse
+from torch import Tensor
+
+from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+
+
+def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
+    """‖x_u‖² of every node."""
+    if issparse(x):
+        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float32).ravel()
+    squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
+    return squares
+
+
+def nearest(
+    rows: Float[Tensor, "rows d_x"],
+    x: NodeFeatures,
+    squares: Float[Array, " V"],
+    max_bytes: int,
+) -> Int[Array, " rows"]:
+    """For each row the node of ``x`` at the smallest distance, the first of equals.
+
+    Args:
+        rows: Generated features.
+        x: Features of all nodes to choose from.
+        squares: Their ``squared_norms``.
+        max_bytes: What the table of distances may take; nodes are gone through in chunks.
+    """
+    queries = np.ascontiguousarray(rows.detach().cpu().numpy().T)
+    best = np.full(len(rows), np.inf, dtype=np.float32)
+    found = np.zeros(len(rows), dtype=np.int64)
+    size = max(1, max_bytes // (queries.itemsize * max(len(rows), 1)))
+    for start in range(0, x.shape[0], size):
+        part = slice(start, start + size)
+        distance = (x if size >= x.shape[0] else x[part]) @ queries
+        distance *= -2
+        distance += squares[part, None]
+        candidate = distance.argmin(axis=0)
+        value = np.take_along_axis(distance, candidate[None], axis=0)[0]
+        closer = value < best
+        best[closer] = value[closer]
+        found[closer] = candidate[closer] + start
+    return found
+
+
+def nearest_hidden(
+    rows: Float[Tensor, "rows d_x"],
+    of: Int[Array, " rows"],
+    missing: SparseMatrix,
+    x_hidden: NodeFeatures,
+) -> tuple[NodeIds, NodeIds]:
+    """For each row the nearest of its own node's hidden neighbors.
+
+    Args:
+        rows: Generated features.
+        of: The node that each row was generated for: a row of ``missing``.
+        missing: Row v marks the hidden neighbors of node v, columns are rows of ``x_hidden``.
+        x_hidden: Features of the hidden nodes.
+
+    Returns:
+        The rows whose node has a hidden neighbor, and for each of them the nearest one.
+    """
+    count = np.diff(missing.indptr)[of]
+    row = np.repeat(np.arange(len(of)), count)
+    inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    candidate = missing.indices[np.repeat(missing.indptr[of], count) + inside]
+    distinct, position = np.unique(candidate, return_inverse=True)
+    picked = x_hidden[distinct]
+    product = picked @ np.ascontiguousarray(rows.detach().cpu().numpy().T)
+    distance = squared_norms(picked)[position] - 2 * product[position, row]
+    order = np.lexsort((distance, row))
+    with_any, first = np.unique(row[order], return_index=True)
+    return with_any, candidate[order][first]

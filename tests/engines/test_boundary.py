@@ -1,0 +1,147 @@
+"""What leaves an owner: every message of a run is recorded and searched for what must not."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import fedsage.protocol.server
+from fedsage.config import load_config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.wire import Message, encode
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.methods import fedsage_plus
+from fedsage.prepare import data_owners, mending_of, prepare
+from fedsage.protocol.messages import MESSAGES
+from tests.conftest import SMALL
+
+WAYS = ("none", "neighgen", "shared", "copy", "classes")
+UP = {"GenOffer", "GenGradients", "GenDone", "NeighGenUpdate", "Mended", "ClassifierUpdate",
+      "Hits"}  # fmt: skip
+NUMBERS = {
+    "t", "loss", "degree", "feature", "classification", "weight", "correct", "mended", "total"
+}  # fmt: skip
+
+
+def recorded(
+    graph: Graph, owners: Partition, way: str
+) -> tuple[InProcessEngine, list[Message]]:
+    sizes = {"neighgen": {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 3}}
+    config = load_config(SMALL, sizes)
+    setting = prepare(config, owners, graph)
+    sent: list[Message] = []
+    engine = InProcessEngine(data_owners(setting, way), on_message=lambda i, m: sent.append(m))
+    fedsage_plus(engine, setting.phi, mend=mending_of(way, setting, 3), rounds_c=3)
+    return engine, sent
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def frames(graph: Graph, owners: Partition, way: str) -> list[bytes]:
+    return [encode(message) for message in recorded(graph, owners, way)[1]]
+
+
+def parts(frame: bytes) -> tuple[dict[str, object], dict[str, torch.Tensor]]:
+    head, _, body = frame.partition(b"\n")
+    return json.loads(head)["values"], safetensors.torch.load(body)
+
+
+def test_no_row_of_features_crosses(frames: list[bytes], graph: Graph) -> None:
+    x = graph.x.toarray()
+    searched = 0
+    for frame in frames:
+        for tensor in parts(frame)[1].values():
+            flat = tensor.reshape(1, -1) if tensor.ndim < 2 else tensor
+            for side in (flat.numpy(), flat.numpy().T):
+                if side.shape[1] != x.shape[1]:
+                    continue
+                gaps = np.abs(side[:, None, :] - x[None]).max(axis=2)
+                assert gaps.min() > 1e-3
+                searched += len(side)
+    assert searched > 0
+
+
+def test_no_label_link_or_node_id_crosses(frames: list[bytes], way: str) -> None:
+    """No whole numbers, nothing with a place for each node, no value that is not listed."""
+    for frame in frames:
+        values, tensors = parts(frame)
+        for name, tensor in tensors.items():
+            assert tensor.dtype == torch.float32, name
+            assert not {20, 60} & set(tensor.shape), "one entry for each node"
+        for path, value in values.items():
+            if isinstance(value, list):  # keys: names of weights, or of owners
+                assert all(isinstance(key, str) or key in (0, 1, 2) for key in value)
+            else:
+                assert path.rpartition("/")[2] in NUMBERS
+                assert isinstance(value, int | float)
+
+
+def test_only_the_messages_of_the_method_cross(
+    graph: Graph, owners: Partition, way: str
+) -> None:
+    expected = {
+        "none": {},
+        "neighgen": {"Ask": 12, "GenOffer": 9, "GenOffers": 9, "GenGradients": 9,
+                     "GenGradient": 9, "GenDone": 9, "Mended": 3},
+        "shared": {"SharedNeighGen": 12, "NeighGenUpdate": 9, "Mended": 3},
+        "copy": {"Ask": 3, "Mended": 3},
+        "classes": {"Ask": 3, "ClassLinks": 6, "Mended": 3},
+    }[way]  # fmt: skip
+    sent = Counter(type(message).__name__ for message in recorded(graph, owners, way)[1])
+    classifier = Counter(Ask=3 * 3 + 3, ClassifierUpdate=9, Classifier=12, Hits=15)
+    more = sent["Classifier"] - 12  # the kept round is sent again unless it was the last
+    classifier += Counter(Classifier=more, Hits=more)
+    assert sent == classifier + Counter(expected)
+
+
+def test_bytes_reported_are_bytes_serialized_in_each_phase(
+    graph: Graph, owners: Partition, way: str
+) -> None:
+    engine, sent = recorded(graph, owners, way)
+    assert sum(len(encode(m)) for m in sent) == sum(
+        traffic.up + traffic.down for traffic in engine.traffic.values()
+    )
+    if way != "classes":  # whose one message goes both ways
+        up = sum(len(encode(m)) for m in sent if type(m).__name__ in UP)
+        assert up == sum(traffic.up for traffic in engine.traffic.values())
+    before = engine.traffic["neighgen"]
+    assert (before.up > 0) == (before.down > 0) == (way != "none")
+
+
+def test_the_encoder_stays_home(graph: Graph, owners: Partition) -> None:
+    for message in recorded(graph, owners, "neighgen")[1]:
+        names = parts(encode(message))[1]
+        assert not any("encoder" in name for name in names)
+
+
+def test_what_is_no_message_is_not_sent(graph: Graph) -> None:
+    from fedsage.errors import ProtocolError
+
+    with pytest.raises(ProtocolError, match="is no message and must not leave"):
+        encode(graph)
+
+
+def test_the_server_knows_no_graph() -> None:
+    tree = ast.parse(Path(fedsage.protocol.server.__file__).read_text())
+    imported = [
+        node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    ]
+    assert not any(name.startswith(("fedsage.graph", "numpy", "scipy")) for name in imported)
+    assert not any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
+
+
+def test_every_message_says_who_may_see_it() -> None:
+    for message in MESSAGES:
+        assert "→" in (message.__doc__ or ""), message.__name__

@@ -103,9 +103,11 @@ class MendConfig(Section):
         "neighgen", description="where fedsage+ takes neighbors from"
     )
     leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")
-    mix: bool = Field(False, description="after each epoch on the mended graph one without")
-    queries: Literal["auto", "mended", "plain"] = Field(
-        "mended", description="what owners query: the mended graph or not, by validation nodes"
+    mix: Literal["off", "rounds", "epochs"] = Field(
+        "off", description="train on the plain graph too: every second round, or epoch"
+    )
+    queries: Literal["auto", "mended", "plain", "both"] = Field(
+        "mended", description="what owners query; auto: what does best on validation nodes"
     )
 
 
@@ -221,7 +223,7 @@ PRESETS: dict[Preset, Settings] = {
             "weighting": "nodes",
             "selection": "validation",
         },
-        "mend": {"how": "copy", "mix": True, "queries": "auto"},
+        "mend": {"how": "copy", "mix": "rounds", "queries": "auto"},
         "neighgen": {
             "fresh": True,
             "counts": "draw",

@@ -10,7 +10,14 @@ from typing import Literal, TypeAlias
 from fedsage.errors import ConfigError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine
-from fedsage.protocol.messages import Classifier, GenDone, Hits, OwnerId, SharedNeighGen
+from fedsage.protocol.messages import (
+    Classifier,
+    GenDone,
+    Hits,
+    OwnerId,
+    SharedNeighGen,
+    View,
+)
 from fedsage.protocol.server import (
     add_up_class_links,
     average_neighgen,
@@ -20,7 +27,8 @@ from fedsage.protocol.server import (
 )
 
 Selection: TypeAlias = Literal["validation", "last"]
-Queries: TypeAlias = Literal["auto", "mended", "plain"]
+Queries: TypeAlias = Literal["auto"] | View
+VIEWS: tuple[View, ...] = ("both", "mended", "plain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Outcome:
     classifier: Classifier
     round: int
     validation: float  # accuracy over all owners' validation nodes
-    mended: bool  # whether owners had better query G'_i than G_i
+    view: View  # of its graph that an owner had better query
     hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
 
 
@@ -153,35 +161,35 @@ def fedsage(
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
     owners' validation nodes right (the earliest of equals), else, or where nobody has any,
     the last one. Where owners mended their graphs, ``queries="auto"`` counts validation nodes
-    on G_i and on G'_i alike, and then asks on whichever of the two did better on them.
+    on G_i and on G'_i alike, and then asks on whichever of the two, or on both, did better.
     """
     engine.broadcast_classifier(classifier)
-    best, best_round, best_validation, best_mended = classifier, -1, -1.0, False
+    best = Outcome(classifier, -1, -1.0, "plain", {})
     for t in range(rounds_c):
         classifier, losses, hits = server_execution_for_c(engine, t)
-        mended = ask_mended(hits, queries)
         validation = validation_of(hits, queries)
         judged = selection == "validation" and any(reply.total for reply in hits.values())
-        if not judged or validation > best_validation:
-            best, best_round, best_validation, best_mended = classifier, t, validation, mended
+        if not judged or validation > best.validation:
+            best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
         loss = finite(sum(losses.values()) / len(losses), t, "classifier.eta")
         on_round(RoundRecord("classifier", t, loss, validation))
-    if best_round != rounds_c - 1:
-        engine.broadcast_classifier(best)
-    return Outcome(best, best_round, best_validation, best_mended, engine.test_classifier())
+    if best.round != rounds_c - 1:
+        engine.broadcast_classifier(best.classifier)
+    return replace(best, hits=engine.test_classifier())
 
 
 def validation_of(hits: Mapping[OwnerId, Hits], queries: Queries) -> float:
     """Accuracy on validation nodes: on the graph that is queried, or the mean of both."""
-    plain, mended = share_of_hits(hits), share_of_hits(hits, mended=True)
-    return {"plain": plain, "mended": mended, "auto": (plain + mended) / 2}[queries]
-
-
-def ask_mended(hits: Mapping[OwnerId, Hits], queries: Queries) -> bool:
-    """Whether to query G'_i, as set or as validation nodes say."""
     if queries == "auto":
-        return share_of_hits(hits, mended=True) >= share_of_hits(hits)
-    return queries == "mended"
+        return (share_of_hits(hits, "plain") + share_of_hits(hits, "mended")) / 2
+    return share_of_hits(hits, queries)
+
+
+def view_to_ask(hits: Mapping[OwnerId, Hits], queries: Queries) -> View:
+    """The view to query, as set or as validation nodes say."""
+    if queries == "auto":
+        return max(VIEWS, key=lambda view: share_of_hits(hits, view))
+    return queries
 
 
 def locsage(

@@ -103,7 +103,7 @@ def record_of(
         labels=labels_of(judgement) if judgement else None,
         per_owner=owner_lines(setting, local),
         mending=mending,
-        queries_mended=any(outcome.mended for outcome in outcomes) and mending is not None,
+        view=outcomes[0].view if mending else "plain",
     )
 
 

@@ -35,6 +35,7 @@ from fedsage.prepare import (
     whole_graph_engine,
 )
 from fedsage.protocol.engine import Engine, Phase, Traffic
+from fedsage.protocol.messages import Hits, View
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import share_of_hits
 from fedsage.record import Stopwatch, record_of
@@ -274,10 +275,12 @@ def local_hits(
     if config.run.method == "globsage":
         engine = InProcessEngine(data_owners(setting, alone=True))
         engine.broadcast_classifier(outcomes[0].classifier)
-        found = [(reply, False) for reply in engine.test_classifier().values()]
+        found: list[tuple[Hits, View]] = [
+            (reply, "plain") for reply in engine.test_classifier().values()
+        ]
     else:
-        found = [(hits, one.mended) for one in outcomes for hits in one.hits.values()]
-    return [share_of_hits({0: hits}, mended) if hits.total else None for hits, mended in found]
+        found = [(hits, one.view) for one in outcomes for hits in one.hits.values()]
+    return [share_of_hits({0: hits}, view) if hits.total else None for hits, view in found]
 
 
 def judge_globally(

@@ -72,10 +72,9 @@ def mending_rows(record: RunRecord) -> list[tuple[str, str]]:
     if found is None:
         return []
     truth = "" if found.missing is None else f" ({found.missing:,} are missing)"
-    asked = "mended" if record.queries_mended else "plain"
     return [
         ("neighbors attached", f"{found.generated:,}{truth}"),
-        ("owners query", f"their {asked} graphs"),
+        ("owners query", f"graph {record.view}" if record.view != "both" else "both graphs"),
     ]
 
 

@@ -83,7 +83,7 @@ class RunRecord:
     labels: dict[str, list[float]] | None  # true and predicted shares of each class
     per_owner: list[OwnerLine]
     mending: Mending | None  # what was attached, where something was
-    queries_mended: bool  # whether owners query the mended graph
+    view: str  # what owners query: the plain graph, the mended one, or both
     format: int = FORMAT
 
 

@@ -10,6 +10,7 @@ from fedsage.models.optimizer import OptimizerName
 Moments: TypeAlias = Literal["own", "reset", "averaged"]
 Weighting: TypeAlias = Literal["owners", "nodes"]
 Inference: TypeAlias = Literal["full", "sampled"]
+Mix: TypeAlias = Literal["off", "rounds", "epochs"]
 Kernel: TypeAlias = Literal["auto", "fused", "torch"]
 
 
@@ -24,7 +25,7 @@ class Training:
     fanouts: tuple[int, ...] = (5, 5)
     local_epochs: int = 1
     dropout: float = 0.0
-    mix: bool = True  # train on G_i too where there is a G'_i
+    mix: Mix = "rounds"  # train on G_i too where there is a G'_i
     leaves: int = 1  # neighbors a node, where they are copies or drawn by class
     moments: Moments = "averaged"
     weighting: Weighting = "owners"

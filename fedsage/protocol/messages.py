@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsage.models.parameters import Parameters
 
 OwnerId: TypeAlias = int
+View: TypeAlias = Literal["plain", "mended", "both"]  # of a graph that is queried
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ class ClassifierUpdate:
 class Hits:
     """D_i → S: how many of its validation (or test) nodes the classifier gets right."""
 
-    correct: int  # queried on G_i
+    plain: int  # queried on G_i
     mended: int  # queried on G'_i; the same where nothing is mended
+    both: int  # by the product of both answers
     total: int
 
 

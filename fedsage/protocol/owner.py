@@ -15,9 +15,9 @@ from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import predicted_labels
+from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.models.parameters import Logits, Parameters, parameters_of
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
 from fedsage.protocol.messages import (
@@ -197,12 +197,13 @@ class DataOwner:
 
         Note:
             V_i^t is every training node once, in batches; with Adam in place of the plain
-            gradient step, as in the paper's experiments. With ``mix`` every epoch on G'_i is
+            gradient step, as in the paper's experiments. Mixed by ``rounds``, every second
+            round trains on G_i in place of G'_i; by ``epochs``, every epoch on G'_i is
             followed by one on G_i.
         """
         loss = 0.0
         for epoch in range(self.training.local_epochs):
-            for name, graph in self.trained_on().items():
+            for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
                 loss = train_epoch(
                     self.model, self.optimizer, graph, self.split.train, self.training, stream
@@ -220,25 +221,32 @@ class DataOwner:
         """How many of the owner's test nodes φ gets right on G_i."""
         return self.hits(self.split.test)
 
-    def trained_on(self) -> dict[str, Graph]:
-        """The graphs that an epoch goes over, by the name of their random stream."""
+    def trained_on(self, t: int) -> dict[str, Graph]:
+        """The graphs that an epoch of round t goes over, by the name of their stream."""
         plain = {"local_update_c": self.graph}
         if self.mended is None:
             return plain
         mended = {"local_update_c, mended": self.mended}
-        return mended | plain if self.training.mix else mended
+        if self.training.mix == "rounds":
+            return plain if t % 2 else mended
+        return mended | plain if self.training.mix == "epochs" else mended
 
     def hits(self, nodes: NodeIds) -> Hits:
-        """How many of ``nodes`` the classifier gets right, queried on G_i and on G'_i."""
-        correct = self.correct(self.graph, nodes)
-        mended = correct if self.mended is None else self.correct(self.mended, nodes)
-        return Hits(correct, mended, len(nodes))
+        """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""
+        plain = self.answers(self.graph, nodes)
+        mended = plain if self.mended is None else self.answers(self.mended, nodes)
+        y = torch.from_numpy(self.graph.y[nodes])
 
-    def correct(self, graph: Graph, nodes: NodeIds) -> int:
-        """How many of ``nodes`` the classifier gets right on ``graph``."""
+        def right(answers: Logits) -> int:
+            return int((answers.argmax(dim=1) == y).sum())
+
+        return Hits(right(plain), right(mended), right(plain + mended), len(nodes))
+
+    def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
+        """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
         stream = generator(self.seed, "query", self.id)
-        predicted = predicted_labels(self.model, graph, nodes, self.training, stream)
-        return int((predicted == self.graph.y[nodes]).sum())
+        logits = query(self.model, graph, nodes, self.training, stream)
+        return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """An optimizer that remembers nothing."""

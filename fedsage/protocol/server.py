@@ -20,6 +20,7 @@ from fedsage.protocol.messages import (
     Hits,
     OwnerId,
     SharedNeighGen,
+    View,
 )
 
 
@@ -110,8 +111,8 @@ def average(phis: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
     }
 
 
-def share_of_hits(hits: Mapping[OwnerId, Hits], mended: bool = False) -> float:
-    """Accuracy over the nodes of all owners together, queried on G_i or on G'_i."""
+def share_of_hits(hits: Mapping[OwnerId, Hits], view: View = "plain") -> float:
+    """Accuracy over the nodes of all owners together, queried on G_i, on G'_i or on both."""
     total = sum(reply.total for reply in hits.values())
-    right = sum(reply.mended if mended else reply.correct for reply in hits.values())
+    right: int = sum(getattr(reply, view) for reply in hits.values())
     return right / max(total, 1)

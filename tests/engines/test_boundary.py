@@ -27,7 +27,8 @@ WAYS = ("none", "neighgen", "shared", "copy", "classes")
 UP = {"GenOffer", "GenGradients", "GenDone", "NeighGenUpdate", "Mended", "ClassifierUpdate",
       "Hits"}  # fmt: skip
 NUMBERS = {
-    "t", "loss", "degree", "feature", "classification", "weight", "correct", "mended", "total"
+    "t", "loss", "degree", "feature", "classification", "weight", "plain", "mended", "both",
+    "total",
 }  # fmt: skip
 
 

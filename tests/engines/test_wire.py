@@ -13,7 +13,7 @@ WEIGHTS = {"layers.0.bias": torch.randn(3), "a/b": torch.randn(2, 5)}
 MESSAGES = [
     Classifier(WEIGHTS, {}),
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
-    Hits(3, 4, 10),
+    Hits(3, 4, 5, 10),
     Ask(41),
 ]
 

@@ -99,9 +99,10 @@ class ClassifierConfig(Section):
 class MendConfig(Section):
     """Graph mending: neighbors attached to the nodes of an owner."""
 
-    how: Literal["neighgen", "copy", "classes", "none"] = Field(
+    how: Literal["neighgen", "copy", "classes", "subspace", "none"] = Field(
         "neighgen", description="where fedsage+ takes neighbors from"
     )
+    rank: PositiveInt = Field(64, description="of the subspace; at most half an owner's nodes")
     leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")
     mix: Literal["off", "rounds", "epochs"] = Field(
         "off", description="train on the plain graph too: every second round, or epoch"
@@ -114,7 +115,7 @@ class MendConfig(Section):
 class NeighGenConfig(Section):
     """NeighGen and its training: procedures A, C, D and E."""
 
-    rounds_gen: PositiveInt = Field(50, description="e_g")
+    rounds_gen: PositiveInt = Field(20, description="e_g")
     hide_ratio: float = Field(0.15, gt=0, lt=1, description="h%, as a fraction: for 15% 0.15")
     fresh: bool = Field(False, description="hide other nodes in every round")
     batch_size: PositiveInt = Field(64, description="|V_i^t|")
@@ -130,7 +131,7 @@ class NeighGenConfig(Section):
         (64, 64), min_length=1, description="of the encoder's layers; the last is d_z"
     )
     hidden: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
-        (128,), description="layers of fGen between z and features"
+        (64,), description="layers of fGen between z and features"
     )
     output: Literal["relu", "sigmoid", "tanh", "linear"] = Field(
         "relu", description="sigma on fGen's last layer"

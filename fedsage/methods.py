@@ -16,11 +16,13 @@ from fedsage.protocol.messages import (
     Hits,
     OwnerId,
     SharedNeighGen,
+    Subspace,
     View,
 )
 from fedsage.protocol.server import (
     add_up_class_links,
     average_neighgen,
+    common_subspace,
     server_execution_for_c,
     server_execution_for_gen,
     share_of_hits,
@@ -119,6 +121,15 @@ def by_copies(engine: Engine, on_round: OnRound) -> None:
 def by_classes(engine: Engine, on_round: OnRound) -> None:
     """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
     engine.mend_by_classes(add_up_class_links(engine))
+
+
+def by_subspace(start: Subspace, iterations: int) -> Mending:
+    """Projections on the subspace of all owners' features: a few sums are exchanged."""
+
+    def mend(engine: Engine, on_round: OnRound) -> None:
+        engine.mend_by_subspace(common_subspace(engine, start, iterations))
+
+    return mend
 
 
 def by_nothing(engine: Engine, on_round: OnRound) -> None:

@@ -22,15 +22,19 @@ from fedsage.methods import (
     by_neighgen,
     by_nothing,
     by_shared_neighgen,
+    by_subspace,
 )
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.neighgen import Counts, GenShape, NeighGen
 from fedsage.models.parameters import parameters_of
+from fedsage.models.subspace import Basis, random_basis
 from fedsage.models.training import Training
-from fedsage.protocol.messages import Classifier
+from fedsage.protocol.messages import Classifier, Subspace
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
+
+SUBSPACE_STEPS = 4  # of the iteration: more change no accuracy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +91,7 @@ def training_of(config: Config) -> Training:
         dropout=config.model.dropout,
         mix=config.mend.mix,
         leaves=config.mend.leaves,
+        rank=config.mend.rank,
         moments=classifier.moments,
         weighting=classifier.weighting,
         inference=config.evaluation.inference,
@@ -130,6 +135,7 @@ def way_of_mending(method: str, how: str) -> str:
         "fedsage+copy": "copy",
         "fedsage+classes": "classes",
         "fedsage+shared": "shared",
+        "fedsage+subspace": "subspace",
     }
     return fixed.get(method, "none")
 
@@ -139,6 +145,8 @@ def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
     if way == "shared":
         theta = parameters_of(NeighGen(setting.gen.shape, generator(setting.seed, "theta")))
         return by_shared_neighgen(rounds_gen, theta)
+    if way == "subspace":
+        return by_subspace(Subspace(first_basis(setting)), SUBSPACE_STEPS)
     ways = {
         "neighgen": by_neighgen(rounds_gen),
         "copy": by_copies,
@@ -147,6 +155,17 @@ def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
         "none": by_nothing,
     }
     return ways[way]
+
+
+def first_basis(setting: Setting) -> Basis:
+    """Where the search for the common subspace starts.
+
+    Its rank is as set, but at most half the nodes of the smallest owner.
+    """
+    smallest = min(graph.num_nodes for graph in setting.owners.subgraphs)
+    num_features = setting.shape.num_features
+    rank = max(1, min(setting.training.rank, smallest // 2, num_features))
+    return random_basis(num_features, rank, generator(setting.seed, "subspace"))
 
 
 def check_device(device: str) -> None:

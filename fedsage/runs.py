@@ -51,6 +51,7 @@ METHODS = (
     "fedsage+copy",
     "fedsage+classes",
     "fedsage+shared",
+    "fedsage+subspace",
     "oracle",
 )
 
@@ -103,7 +104,8 @@ def run(
         owners: From :func:`fedsage.partition`.
         method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
             or ``fedsage+WAY`` to fix how it mends: ``neighgen``, ``copy``, ``classes``,
-            ``shared``.
+            ``shared``,
+            ``subspace``.
         preset: ``best`` or ``paper``.
         seed: All draws of training come from it; also the split of each owner's nodes.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 METHODS = (
     "fedsage+, fedsage, locsage+, locsage, globsage, oracle, or fedsage+WAY to fix how it "
-    "mends: neighgen, copy, classes, shared"
+    "mends: neighgen, copy, classes, subspace, shared"
 )
 Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]

@@ -23,6 +23,8 @@ from fedsage.protocol.messages import (
     NeighGenUpdate,
     OwnerId,
     SharedNeighGen,
+    Sketch,
+    Subspace,
 )
 from fedsage.protocol.owner import DataOwner
 
@@ -91,6 +93,14 @@ class InProcessEngine:
     def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
         """Neighbors drawn by class."""
         return self._ask("neighgen", links, DataOwner.mend_by_classes, Mended)
+
+    def sketch_features(self, subspace: Subspace) -> dict[OwnerId, Sketch]:
+        """One step towards the common subspace."""
+        return self._ask("neighgen", subspace, DataOwner.sketch_features, Sketch)
+
+    def mend_by_subspace(self, subspace: Subspace) -> dict[OwnerId, Mended]:
+        """Projections on the common subspace."""
+        return self._ask("neighgen", subspace, DataOwner.mend_by_subspace, Mended)
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast."""

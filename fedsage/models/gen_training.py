@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse import issparse, vstack
 from torch import Tensor, nn
 
 from fedsage.graph.graph import Graph
@@ -17,6 +17,7 @@ from fedsage.graph.mend import Generated
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.infer import infer_full
+from fedsage.models.lifelike import lifelike
 from fedsage.models.losses import (
     classification_loss,
     degree_loss,
@@ -25,9 +26,8 @@ from fedsage.models.losses import (
     neighgen_loss,
 )
 from fedsage.models.mended import mended_logits
-from fedsage.models.nearest import squared_norms
 from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
-from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds
+from fedsage.shapes import Array, NodeIds
 
 ROWS_AT_A_TIME = 2048
 ROUNDED = Counts()  # as in the paper
@@ -145,30 +145,9 @@ def generated_neighbors(
         part = z[start : start + per_batch]
         generated, of = neighgen.hg(part, settings.counts, settings.noise, generator)
         parents.append(of + start)
-        parts.append(lifelike(generated, graph.x, settings))
+        parts.append(lifelike(generated, graph.x, settings.keep_words, settings.match_norms))
     x = vstack(parts).tocsr() if issparse(graph.x) else np.concatenate(parts)
     return Generated(np.concatenate(parents), x)
-
-
-def lifelike(
-    generated: Float[Tensor, "rows d_x"], x: NodeFeatures, settings: GenTraining
-) -> FeatureRows:
-    """Generated rows in the form of real ones: sparse where those are, as long, as full.
-
-    Note:
-        The paper attaches fGen's output as it is. A mean of many neighbors is shorter and
-        fuller than any of them; ``keep_words`` and ``match_norms`` undo that.
-    """
-    if settings.keep_words and issparse(x):
-        words = max(1, round(x.nnz / x.shape[0]))
-        least = generated.topk(min(words, generated.shape[1]), dim=1).values[:, -1:]
-        generated = generated * (generated >= least)
-    if settings.match_norms:
-        typical = float(np.sqrt(squared_norms(x).mean()))
-        length = generated.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        generated = generated * (typical / length)
-    rows = generated.cpu().numpy()
-    return csr_array(rows) if issparse(x) else rows
 
 
 def add_gradients(module: nn.Module, gradients: dict[str, Tensor], weight: float) -> None:

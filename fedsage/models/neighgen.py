@@ -149,7 +149,7 @@ def whole_counts(
         No gradient flows through them. ``round`` is the paper's; ``draw`` rounds 0.3 up in
         three cases of ten, so that small expectations are not rounded away.
     """
-    values = predicted.cpu().numpy().astype(np.float64)
+    values = np.nan_to_num(predicted.cpu().numpy().astype(np.float64))  # NaN shows in the loss
     whole = np.floor(values + (generator.random(len(values)) if counts.how == "draw" else 0.5))
     return whole.clip(counts.at_least, counts.at_most).astype(np.int64)
 

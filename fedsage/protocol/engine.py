@@ -20,6 +20,8 @@ from fedsage.protocol.messages import (
     NeighGenUpdate,
     OwnerId,
     SharedNeighGen,
+    Sketch,
+    Subspace,
 )
 
 Phase: TypeAlias = Literal["neighgen", "classifier", "evaluate"]
@@ -70,6 +72,12 @@ class Engine(Protocol):
 
     def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
         """Every owner mends its graph by what all owners' links say of classes."""
+
+    def sketch_features(self, subspace: Subspace) -> dict[OwnerId, Sketch]:
+        """One step towards the subspace of all owners' features."""
+
+    def mend_by_subspace(self, subspace: Subspace) -> dict[OwnerId, Mended]:
+        """Every owner mends its graph by projections on that subspace."""
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast of φ; owners answer with hits on validation nodes."""

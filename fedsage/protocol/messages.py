@@ -90,6 +90,24 @@ class ClassLinks:
 
 
 @dataclass(frozen=True, slots=True)
+class Subspace:
+    """S → every D_i, in ``fedsage+subspace`` alone: where all owners' features lie."""
+
+    basis: Float[Tensor, "d_x rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """D_i → S, in ``fedsage+subspace`` alone: X_iᵀ X_i times that basis.
+
+    A sum over all nodes of D_i, of which S needs the sum over owners alone, so that a secure
+    sum can hide each owner's.
+    """
+
+    product: Float[Tensor, "d_x rank"]
+
+
+@dataclass(frozen=True, slots=True)
 class Mended:
     """Algorithm 1, line 3, D_i → S: G'_i is ready, and stays where it is."""
 
@@ -124,5 +142,5 @@ class Hits:
 
 MESSAGES = (
     Ask, GenOffer, GenOffers, GenGradients, GenGradient, GenDone, SharedNeighGen,
-    NeighGenUpdate, ClassLinks, Mended, Classifier, ClassifierUpdate, Hits,
+    NeighGenUpdate, ClassLinks, Subspace, Sketch, Mended, Classifier, ClassifierUpdate, Hits,
 )  # fmt: skip

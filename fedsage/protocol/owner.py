@@ -18,6 +18,7 @@ from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Logits, Parameters, parameters_of
+from fedsage.models.subspace import reconstructions, sketch
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
 from fedsage.protocol.messages import (
@@ -35,6 +36,8 @@ from fedsage.protocol.messages import (
     NeighGenUpdate,
     OwnerId,
     SharedNeighGen,
+    Sketch,
+    Subspace,
 )
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
@@ -172,6 +175,21 @@ class DataOwner:
             self.graph, self.split.train, links.count.numpy(), self.training.leaves, stream
         )
         return self.attach(drawn)
+
+    def sketch_features(self, subspace: Subspace) -> Sketch:
+        """This owner's part of a step towards the common subspace.
+
+        Nothing but zeros from an owner with fewer than twice as many nodes as the basis has
+        columns: its sums would be of too few rows to hide any of them.
+        """
+        basis = subspace.basis
+        if self.graph.num_nodes < 2 * basis.shape[1]:
+            return Sketch(torch.zeros_like(basis))
+        return Sketch(sketch(self.graph.x, basis))
+
+    def mend_by_subspace(self, subspace: Subspace) -> Mended:
+        """Attach to every node what the common subspace makes of it."""
+        return self.attach(reconstructions(self.graph, subspace.basis))
 
     def attach(self, generated: Generated) -> Mended:
         """Make G'_i of G_i."""

@@ -8,6 +8,7 @@ import torch
 
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
+from fedsage.models.subspace import orthonormal
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
     Classifier,
@@ -20,6 +21,7 @@ from fedsage.protocol.messages import (
     Hits,
     OwnerId,
     SharedNeighGen,
+    Subspace,
     View,
 )
 
@@ -65,6 +67,21 @@ def add_up_class_links(engine: Engine) -> ClassLinks:
     """The class-to-class links of all owners together."""
     counts = [links.count for links in engine.count_class_links().values()]
     return ClassLinks(torch.stack(counts).sum(dim=0))
+
+
+def common_subspace(engine: Engine, start: Subspace, iterations: int) -> Subspace:
+    """The subspace of all owners' features, by subspace iteration on sums over owners."""
+    found = start
+    for _ in range(iterations):
+        sketches = engine.sketch_features(found).values()
+        total = torch.stack([sketch.product for sketch in sketches]).sum(dim=0)
+        if not total.any():
+            raise ProtocolError(
+                f"No owner has {2 * total.shape[1]} nodes, twice the rank of the subspace, so "
+                "none adds to it. Lower mend.rank."
+            )
+        found = Subspace(orthonormal(total))
+    return found
 
 
 def server_execution_for_c(

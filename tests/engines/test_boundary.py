@@ -23,9 +23,9 @@ from fedsage.prepare import data_owners, mending_of, prepare
 from fedsage.protocol.messages import MESSAGES
 from tests.conftest import SMALL
 
-WAYS = ("none", "neighgen", "shared", "copy", "classes")
+WAYS = ("none", "neighgen", "shared", "copy", "classes", "subspace")
 UP = {"GenOffer", "GenGradients", "GenDone", "NeighGenUpdate", "Mended", "ClassifierUpdate",
-      "Hits"}  # fmt: skip
+      "Hits", "Sketch"}  # fmt: skip
 NUMBERS = {
     "t", "loss", "degree", "feature", "classification", "weight", "plain", "mended", "both",
     "total",
@@ -98,6 +98,7 @@ def test_only_the_messages_of_the_method_cross(
                      "GenGradient": 9, "GenDone": 9, "Mended": 3},
         "shared": {"SharedNeighGen": 12, "NeighGenUpdate": 9, "Mended": 3},
         "copy": {"Ask": 3, "Mended": 3},
+        "subspace": {"Subspace": 15, "Sketch": 12, "Mended": 3},
         "classes": {"Ask": 3, "ClassLinks": 6, "Mended": 3},
     }[way]  # fmt: skip
     sent = Counter(type(message).__name__ for message in recorded(graph, owners, way)[1])

@@ -1,0 +1,59 @@
+"""Neighbors from the words that go together at all owners: a linear generator.
+
+All owners' features have a best subspace of a given rank (their principal components, not
+centered). It is found by subspace iteration, for which the server needs nothing but sums
+over owners. A node's features projected on it are the node as its likes would have it:
+words that everybody uses together come in, words that nobody else uses go out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import issparse, vstack
+from torch import Tensor
+
+from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated
+from fedsage.models.lifelike import lifelike
+from fedsage.shapes import NodeFeatures
+
+Basis = Float[Tensor, "d_x rank"]
+ROWS_AT_A_TIME = 2048
+
+
+def random_basis(num_features: int, rank: int, generator: np.random.Generator) -> Basis:
+    """Where the iteration starts."""
+    start = generator.standard_normal((num_features, rank), dtype=np.float32)
+    return orthonormal(torch.from_numpy(start))
+
+
+def orthonormal(product: Basis) -> Basis:
+    """An orthonormal basis of the columns' span."""
+    return torch.linalg.qr(product.double()).Q.float()
+
+
+def sketch(x: NodeFeatures, basis: Basis) -> Basis:
+    r""":math:`X_i^T X_i Q`: what one owner adds to a step of the iteration."""
+    return torch.from_numpy(np.asarray(x.T @ (x @ basis.numpy()), dtype=np.float32))
+
+
+def reconstructions(graph: Graph, basis: Basis) -> Generated:
+    """Two neighbors for every node: the node itself, and its projection on the subspace.
+
+    Note:
+        The projection is made as long and as full as real rows. A node's own features beside
+        it keep what is particular to the node.
+    """
+    q = basis.numpy()
+    parts = []
+    for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
+        rows = graph.x[start : start + ROWS_AT_A_TIME]
+        projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
+        parts.append(lifelike(projected, graph.x, keep_words=True, match_norms=True))
+    parents = np.tile(np.arange(graph.num_nodes), 2)
+    both = [graph.x, *parts]
+    return Generated(
+        parents, vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both)
+    )

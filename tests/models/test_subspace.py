@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.config import load_config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ProtocolError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.models.subspace import random_basis, reconstructions, sketch
+from fedsage.prepare import data_owners, first_basis, prepare
+from fedsage.protocol.messages import Subspace
+from fedsage.protocol.server import common_subspace
+from fedsage.rng import generator
+from tests.conftest import SMALL
+
+
+def test_the_common_subspace_is_that_of_all_rows_together(
+    graph: Graph, owners: Partition
+) -> None:
+    setting = prepare(load_config(SMALL), owners, graph)
+    engine = InProcessEngine(data_owners(setting, "subspace"))
+    start = Subspace(random_basis(40, 5, generator(0, "basis")))
+    q = common_subspace(engine, start, 200).basis.numpy()
+    _, _, right = np.linalg.svd(graph.x.toarray(), full_matrices=False)
+    expected = right[:5].T @ right[:5]
+    np.testing.assert_allclose(q @ q.T, expected, atol=1e-3)
+    np.testing.assert_allclose(q.T @ q, np.eye(5), atol=1e-5)
+
+
+def test_a_sketch_is_a_sum_over_nodes(graph: Graph) -> None:
+    basis = random_basis(40, 4, generator(0, "basis"))
+    expected = np.zeros((40, 4))
+    for row in graph.x.toarray():
+        expected += np.outer(row, row @ basis.numpy())
+    for x in (graph.x, graph.x.toarray()):
+        np.testing.assert_allclose(sketch(x, basis).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_every_node_gets_itself_and_its_projection(graph: Graph, kind: str) -> None:
+    if kind == "dense":
+        graph = Graph.from_arrays(graph.x.toarray(), graph.links, graph.y, graph.class_names)
+    dense = graph.x if kind == "dense" else graph.x.toarray()
+    q = random_basis(40, 6, generator(0, "basis"))
+    made = reconstructions(graph, q)
+    rows = made.x if kind == "dense" else made.x.toarray()
+    assert made.parents.tolist() == [*range(60), *range(60)]
+    np.testing.assert_array_equal(rows[:60], dense)
+    projected = dense @ q.numpy() @ q.numpy().T
+    if kind == "sparse":  # as many words as real rows have
+        words = round(graph.x.nnz / 60)
+        least = -np.sort(-projected, axis=1)[:, words - 1 : words]
+        projected = np.where(projected >= least, projected, 0)
+    typical = np.sqrt((dense**2).sum(axis=1).mean())
+    expected = projected * typical / np.linalg.norm(projected, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows[60:], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_an_owner_with_few_nodes_adds_nothing(graph: Graph, owners: Partition) -> None:
+    setting = prepare(load_config(SMALL), owners, graph)
+    owner = data_owners(setting, "subspace")[0]  # of twenty nodes
+    enough, too_many = (Subspace(torch.eye(40)[:, :rank]) for rank in (10, 11))
+    assert owner.sketch_features(enough).product.any()
+    assert not owner.sketch_features(too_many).product.any()
+    with pytest.raises(ProtocolError, match="No owner has 22 nodes"):
+        common_subspace(InProcessEngine([owner]), too_many, 1)
+
+
+def test_the_rank_fits_the_smallest_owner(graph: Graph, owners: Partition) -> None:
+    for asked, found in ((64, 10), (7, 7)):
+        config = load_config(SMALL, {"mend": {"rank": asked}})
+        assert first_basis(prepare(config, owners, graph)).shape == (40, found)

@@ -224,9 +224,11 @@ PRESETS: dict[Preset, Settings] = {
             "weighting": "nodes",
             "selection": "validation",
         },
-        "mend": {"how": "copy", "mix": "rounds", "queries": "auto"},
+        "mend": {"how": "subspace", "mix": "rounds", "queries": "auto"},
         "neighgen": {
             "fresh": True,
+            "local_steps": 3,
+            "eta": 3e-3,
             "counts": "draw",
             "at_least": 1,
             "keep_words": True,

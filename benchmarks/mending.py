@@ -1,0 +1,122 @@
+"""Every way of mending side by side, with its controls: one JSON file a dataset.
+
+    python benchmarks/mending.py --datasets cora,citeseer --partitions random --seeds 5
+    python benchmarks/mending.py --table > docs/mending-table.md
+
+A cell that is in the file with the same settings is not run again. All arms have the preset
+``best``; paired by seed, they see the same owners, splits and first weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from accuracy import FOLDER, measure
+
+from fedsage.config import Config, NeighGenConfig, Settings, load_config
+
+PAPER_NEIGHGEN = {
+    "mend": {"mix": "off", "queries": "mended"},
+    "neighgen": NeighGenConfig().model_dump(),
+}
+ARMS: dict[str, tuple[str, Settings]] = {
+    "FedSage": ("fedsage", {}),
+    "FedSage, 2 local epochs": ("fedsage", {"classifier": {"local_epochs": 2}}),
+    "copy": ("fedsage+copy", {}),
+    "classes": ("fedsage+classes", {}),
+    "neighgen, the paper's": ("fedsage+neighgen", PAPER_NEIGHGEN),
+    "neighgen": ("fedsage+neighgen", {}),
+    "subspace": ("fedsage+subspace", {}),
+    "oracle": ("oracle", {"mend": {"mix": "off"}}),
+    "oracle, mix": ("oracle", {}),
+}
+DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
+
+
+def cells_of(
+    arguments: argparse.Namespace, dataset: str
+) -> Iterator[tuple[Config, dict[str, str]]]:
+    """Every seed of every partition of every arm, seeds first."""
+    for seed in range(arguments.seeds):
+        for cell in arguments.partitions:
+            how, _, owners = cell.partition(":")
+            for arm in arguments.arms:
+                method, settings = ARMS[arm]
+                data = {"dataset": dataset, "owners": int(owners or 10), "partition": how}
+                chosen = {"run": {"method": method, "seed": seed}, "data": data}
+                yield load_config(settings, chosen), {"arm": arm}
+
+
+def by_cell() -> dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]]:
+    """All runs on disk, by dataset, partition and M, then by arm, in order of seeds."""
+    groups: dict[Any, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for dataset in DATASETS:
+        path = FOLDER / f"mending-{dataset}.json"
+        runs = json.loads(path.read_text())["runs"] if path.exists() else []
+        for run in sorted(runs, key=lambda run: run["seed"]):
+            groups[dataset, run["partition"], run["owners"]][run["arm"]].append(run)
+    return groups
+
+
+def table() -> Iterator[str]:
+    """Mean ± standard deviation, and the paired difference to FedSage with its error."""
+    for (dataset, partition, owners), arms in by_cell().items():
+        yield f"\n### {dataset}, {owners} {partition} owners\n"
+        yield "| arm | global | − FedSage | local | − FedSage | CPU s a run | seeds |"
+        yield "|---|---|---|---|---|---|---|"
+        for arm in ARMS:
+            runs = arms.get(arm, [])
+            if not runs:
+                continue
+            cells = [
+                cell
+                for kind in ("global", "local")
+                for cell in compared(values(runs, kind), values(arms["FedSage"], kind))
+            ]
+            cpu = np.mean([run["cpu_seconds"] for run in runs])
+            yield f"| {arm} | {' | '.join(cells)} | {cpu:.0f} | {len(runs)} |"
+
+
+def values(runs: Sequence[dict[str, Any]], kind: str) -> dict[int, float]:
+    """Accuracy by seed."""
+    return {run["seed"]: run["accuracy"][kind] for run in runs}
+
+
+def compared(ours: dict[int, float], base: dict[int, float]) -> tuple[str, str]:
+    """A mean with its spread, and the paired difference with its standard error."""
+    found = np.array(list(ours.values()))
+    both = sorted(set(ours) & set(base))
+    gaps = np.array([ours[seed] - base[seed] for seed in both])
+    spread = (
+        f"{found.mean():.4f} ± {found.std(ddof=1):.4f}" if len(found) > 1 else f"{found[0]:.4f}"
+    )
+    if len(gaps) < 2 or not gaps.any():
+        return spread, ""
+    error = gaps.std(ddof=1) / np.sqrt(len(gaps))
+    return spread, f"{100 * gaps.mean():+.2f} ± {100 * error:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", default=",".join(DATASETS))
+    parser.add_argument("--partitions", default="random", help="e.g. random,louvain:3")
+    parser.add_argument("--arms", default=";".join(ARMS), help="some of them, by semicolons")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="print what the files hold")
+    arguments = parser.parse_args()
+    arguments.partitions = arguments.partitions.split(",")
+    arguments.arms = arguments.arms.split(";")
+    if arguments.table:
+        print("\n".join(table()).strip())
+        return
+    for dataset in arguments.datasets.split(","):
+        measure(FOLDER / f"mending-{dataset}.json", cells_of(arguments, dataset))
+
+
+if __name__ == "__main__":
+    main()

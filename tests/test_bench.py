@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import torch
 
+from fedsage.bench.figure import Figure
 from fedsage.bench.plain import plain_step
-from fedsage.bench.suites import Figure, step_seconds
+from fedsage.bench.suites import step_seconds
 from fedsage.graph.graph import Graph
 from fedsage.graph.synthetic import synthetic
 

@@ -14,7 +14,10 @@ from fedsage.errors import ConfigError, nearest
 
 def bench(
     suite: Annotated[
-        str | None, typer.Option(help="startup, partition, step, synthetic, run (default: all)")
+        str | None,
+        typer.Option(
+            help="startup, partition, step, synthetic, run, matching, neighgen (default: all)"
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:

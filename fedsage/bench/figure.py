@@ -1,0 +1,61 @@
+"""Figure: one measured thing, and how to measure it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedsage.graph.datasets import DATASETS, find
+from fedsage.graph.graph import Graph
+from fedsage.graph.load import load
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured thing, and the baseline it is measured against."""
+
+    name: str
+    value: float
+    unit: str
+    baseline: float | None = None  # in the same unit, timed in the same run
+    ratio: float | None = None  # baseline ÷ value: above 1 is better than the baseline
+    spread: tuple[float, float] | None = None  # lowest and highest ratio seen
+    at_most: float | None = None  # what the value should not exceed
+    at_least: float | None = None  # what the ratio should reach
+
+    @property
+    def wanted(self) -> str:
+        """What we want of the figure, and whether it is so."""
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g} {self.unit}: {'yes' if self.met else 'NO'}"
+        return f"≥ {self.at_least:g}×: {'yes' if self.met else 'NO'}" if self.at_least else ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is as wanted; true where nothing is."""
+        if self.at_most is not None and self.value > self.at_most:
+            return False
+        return self.at_least is None or (self.ratio or 0.0) >= self.at_least
+
+
+def graphs() -> Iterator[tuple[str, Graph]]:
+    """The datasets that are on this machine, or the synthetic graph."""
+    here = [name for name in DATASETS if find(name)]
+    for name in here or ["synthetic"]:
+        yield name, load(name)
+
+
+def seconds(work: Callable[..., object], *arguments: object) -> float:
+    """How long ``work`` takes."""
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+def in_process(code: str) -> str:
+    """What a fresh Python prints for ``code``."""
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode()

@@ -1,0 +1,84 @@
+"""Suites about NeighGen: finding the nearest node, and what its phase costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import issparse
+from torch import Tensor
+
+from fedsage.bench.figure import Figure, graphs, in_process, seconds
+from fedsage.graph.datasets import DATASETS, find
+from fedsage.models.nearest import nearest, squared_norms
+from fedsage.rng import generator
+from fedsage.shapes import Array
+
+ROWS, OWNERS = 320, 3  # a batch of 64 nodes with five neighbors each, against an owner's nodes
+LOOPED = 4  # rows that the loop is timed on
+PUBLIC_BYTES = 244e9  # public codes' generator, Cora, M = 10, 20 rounds
+MOST_CPU = {("cora", 3): 6, ("cora", 10): 15, ("msacademic", 3): 40, ("msacademic", 10): 60}
+
+
+def matching_suite(repeats: int = 5) -> Iterator[Figure]:
+    """The nearest node of another owner, against dense ``cdist`` and a loop over rows."""
+    for name, graph in graphs():
+        x = graph.x[: graph.num_nodes // OWNERS]
+        draws = generator(0, "matching")
+        rows = np.maximum(draws.standard_normal((ROWS, x.shape[1]), dtype=np.float32), 0)
+        squares, queries = squared_norms(x), torch.from_numpy(rows)
+        dense = torch.from_numpy(x.toarray() if issparse(x) else x)
+        ours, cdist, loop = [], [], []
+        for _ in range(repeats):
+            ours.append(seconds(nearest, queries, x, squares, 2**28))
+            cdist.append(seconds(by_cdist, queries, dense))
+            loop.append(seconds(by_loop, rows[:LOOPED], dense.numpy()) * ROWS / LOOPED)
+        for baseline, taken, least in (("cdist", cdist, 3), ("a loop over rows", loop, 20)):
+            ratios = [slow / fast for slow, fast in zip(taken, ours, strict=True)]
+            yield Figure(
+                name=f"matching, {name}, against {baseline}",
+                value=1e3 * float(np.median(ours)),
+                unit="ms",
+                baseline=1e3 * float(np.median(taken)),
+                ratio=float(np.median(ratios)),
+                spread=(min(ratios), max(ratios)),
+                at_least=least if name == "msacademic" else None,
+            )
+
+
+def by_cdist(rows: Float[Tensor, "rows d_x"], x: Float[Tensor, "V d_x"]) -> Tensor:
+    """All distances at once, on dense features."""
+    return torch.cdist(rows, x).argmin(dim=1)
+
+
+def by_loop(rows: Float[Array, "rows d_x"], x: Float[Array, "V d_x"]) -> list[int]:
+    """How one would write it first: for every row the distance to every node."""
+    return [int(((x - row) ** 2).sum(axis=1).argmin()) for row in rows]
+
+
+def neighgen_suite() -> Iterator[Figure]:
+    """The NeighGen phase of FedSage+: CPU seconds, bytes and peak memory, by M."""
+    here: list[str] = [name for name in DATASETS if name in ("cora", "msacademic")]
+    here = [name for name in here if find(name)]
+    for name, owners in product(here or ["synthetic"], (3, 10)):
+        code = (
+            "from fedsage.config import load_config; from fedsage.runs import run_config; "
+            "config = load_config({'run': {'method': 'fedsage+neighgen'}, "
+            "'classifier': {'rounds_c': 1}, "
+            f"'data': {{'dataset': '{name}', 'owners': {owners}}}}}); "
+            "record = run_config(config, lambda line: None).record; "
+            "carried = record.bytes['neighgen']; "
+            "print([record.cpu_seconds_by_phase['neighgen'], carried['up'] + carried['down'], "
+            "record.peak_rss_mb])"
+        )
+        cpu, carried, rss = json.loads(in_process(code))
+        where = f"neighgen, {name}, M = {owners}"
+        yield Figure(f"{where}, CPU", cpu, "s", at_most=MOST_CPU.get((name, owners)))
+        big = (name, owners) == ("msacademic", 10)
+        yield Figure(f"{where}, peak memory", rss, "MB", at_most=2000 if big else None)
+        most = PUBLIC_BYTES / 20 / 1e9 if (name, owners) == ("cora", 10) else None
+        yield Figure(f"{where}, carried", carried / 1e9, "GB", at_most=most)

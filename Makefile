@@ -11,7 +11,7 @@ demo: .venv/installed
 	  dataset=synthetic; \
 	  echo "Cora cannot be had here: going on with the built-in synthetic graph." >&2; fi; \
 	$(BIN)/fedsage compare --dataset $$dataset --owners 3 --seeds 3 \
-	  --methods locsage,fedsage,globsage --out runs/demo
+	  --methods locsage,fedsage,fedsage+,globsage --out runs/demo
 
 test: .venv/installed-dev
 	@$(MAKE) --no-print-directory check

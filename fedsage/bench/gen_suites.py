@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedsage.bench.figure import Figure, graphs, in_process, seconds
 from fedsage.graph.datasets import DATASETS, find
-from fedsage.models.nearest import nearest, squared_norms
+from fedsage.graph.graph import squared_norms
+from fedsage.models.nearest import nearest
 from fedsage.rng import generator
 from fedsage.shapes import Array
 

@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import issparse
 
-from fedsage.graph.graph import Graph
+from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.sampling import full_mean
-from fedsage.models.nearest import squared_norms
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 MOST = 20  # neighbors in the table of counts; more count as that many

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from scipy.sparse import coo_array, csr_array, issparse
 
 from fedsage.errors import DataError
@@ -130,6 +130,14 @@ def symmetric(links: EdgeIndex, num_nodes: int) -> SparseMatrix:
     adjacency = coo_array((ones, both), shape=(num_nodes, num_nodes)).tocsr()
     adjacency.sort_indices()
     return adjacency
+
+
+def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
+    """‖x_u‖² of every node."""
+    if issparse(x):
+        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float32).ravel()
+    squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
+    return squares
 
 
 def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from fedsage.graph.graph import Graph
+from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import Impaired, impair
 from fedsage.graph.mend import Generated
 from fedsage.models.gen_training import (
@@ -22,7 +22,6 @@ from fedsage.models.gen_training import (
 )
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import cross_subgraph_feature_loss
-from fedsage.models.nearest import squared_norms
 from fedsage.models.neighgen import Embeddings, Hg, NeighGen
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.parameters import Parameters, parameters_of

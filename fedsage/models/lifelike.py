@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from fedsage.models.nearest import squared_norms
+from fedsage.graph.graph import squared_norms
 from fedsage.shapes import FeatureRows, NodeFeatures
 
 

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import issparse
 from torch import Tensor
 
+from fedsage.graph.graph import squared_norms
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
-
-
-def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
-    """‖x_u‖² of every node."""
-    if issparse(x):
-        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float32).ravel()
-    squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
-    return squares
 
 
 def nearest(

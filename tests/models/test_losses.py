@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from fedsage.graph.graph import Graph
+from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import impair
 from fedsage.models.losses import (
     classification_loss,
@@ -19,7 +19,7 @@ from fedsage.models.losses import (
     joint_loss,
     neighgen_loss,
 )
-from fedsage.models.nearest import nearest, squared_norms
+from fedsage.models.nearest import nearest
 from fedsage.rng import generator
 
 PLENTY = 2**20

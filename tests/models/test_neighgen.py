@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.graph.graph import Graph
+from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import impair
 from fedsage.graph.mend import Generated, mend
 from fedsage.graph.sampling import Hop, full_mean
@@ -13,7 +13,6 @@ from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
 from fedsage.models.lifelike import lifelike
 from fedsage.models.mended import mended_logits
-from fedsage.models.nearest import squared_norms
 from fedsage.models.neighgen import Counts, GenShape, Hg, NeighGen, sample_rows, whole_counts
 from fedsage.rng import generator
 

@@ -13,7 +13,7 @@ PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
     {"errors", "shapes", "rng", "config"},
     {"graph"},
-    {"models"},
+    {"models", "theory"},
     {"protocol"},
     {"engines", "evaluation"},
     {"methods"},

@@ -1,9 +1,9 @@
-"""Subgraph federated learning: FedSage for owners who each hold a part of one graph.
+"""Subgraph federated learning: FedSage+ for owners who each hold a part of one graph.
 
 >>> import fedsage as fs
 >>> graph = fs.load("synthetic")
 >>> owners = fs.partition(graph, num_owners=3, how="louvain", seed=0)
->>> result = fs.run(owners, method="fedsage", seed=0, evaluate_on=graph)
+>>> result = fs.run(owners, method="fedsage+", seed=0, evaluate_on=graph)
 
 Names are imported when they are first used, so that ``import fedsage`` is quick.
 """
@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedsage.custom import Method as Method
     from fedsage.errors import FedSageError as FedSageError
     from fedsage.evaluation.results import HistoryLine as HistoryLine
     from fedsage.graph.graph import Graph as Graph
@@ -25,10 +26,17 @@ if TYPE_CHECKING:
     from fedsage.graph.partition import partition as partition
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
+    from fedsage.protocol.messages import Ask as Ask
+    from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
+    from fedsage.protocol.owner import DataOwner as DataOwner
     from fedsage.runs import RunResult as RunResult
     from fedsage.runs import run as run
 
 HOME = {
+    "Ask": "fedsage.protocol.messages",
+    "ClassifierUpdate": "fedsage.protocol.messages",
+    "DataOwner": "fedsage.protocol.owner",
+    "Method": "fedsage.custom",
     "FedSageError": "fedsage.errors",
     "Graph": "fedsage.graph.graph",
     "HistoryLine": "fedsage.evaluation.results",

@@ -220,10 +220,16 @@ def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
         )
 
 
-def data_owners(setting: Setting, way: str = "none", alone: bool = False) -> list[DataOwner]:
+def data_owners(
+    setting: Setting,
+    way: str = "none",
+    alone: bool = False,
+    kind: type[DataOwner] = DataOwner,
+) -> list[DataOwner]:
     """The owners, with what they need to mend their graphs that ``way``.
 
-    ``alone`` they keep their optimizer's state, for nobody averages it.
+    ``alone`` they keep their optimizer's state, for nobody averages it. ``kind`` is a user's
+    own class of owners.
     """
     training = replace(setting.training, moments="own") if alone else setting.training
     gen = setting.gen if way in ("neighgen", "shared") else None
@@ -233,7 +239,7 @@ def data_owners(setting: Setting, way: str = "none", alone: bool = False) -> lis
         missing = true_neighbors(whole_graph(way, setting), setting.owners.nodes)
         mended = [mend(*pair) for pair in zip(subgraphs, missing, strict=True)]
     return [
-        DataOwner(i, graph, split, setting.shape, training, setting.seed, mended_graph, gen)
+        kind(i, graph, split, setting.shape, training, setting.seed, mended_graph, gen)
         for i, (graph, split, mended_graph) in enumerate(
             zip(subgraphs, splits, mended, strict=True)
         )

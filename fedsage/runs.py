@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fedsage.config import Config, Settings, load_config
+from fedsage.custom import Method, is_file, load_method
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, FedSageError, nearest
 from fedsage.evaluation.evaluate import Judgement, judge
@@ -90,7 +91,7 @@ def ignore_start(kernel: str) -> None:
 
 def run(
     owners: Partition,
-    method: str = "fedsage+",
+    method: str | Method = "fedsage+",
     preset: str = "best",
     seed: int = 0,
     evaluate_on: Graph | None = None,
@@ -105,7 +106,8 @@ def run(
         method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
             or ``fedsage+WAY`` to fix how it mends: ``neighgen``, ``copy``, ``classes``,
             ``shared``,
-            ``subspace``.
+            ``subspace``. Or a :class:`fedsage.Method` of one's own, or the path of the file
+            that holds it.
         preset: ``best`` or ``paper``.
         seed: All draws of training come from it; also the split of each owner's nodes.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
@@ -113,10 +115,11 @@ def run(
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         on_round: Called after each round.
     """
-    chosen = {"run": {"method": method, "seed": seed}}
+    own = method if isinstance(method, Method) else None
+    chosen = {"run": {"method": own.name if own else method, "seed": seed}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
     config = load_config(settings or {}, {"data": data}, chosen, preset=preset)
-    return execute(config, owners, evaluate_on, Stopwatch(), on_round or ignore_line)
+    return execute(config, owners, evaluate_on, Stopwatch(), on_round or ignore_line, own=own)
 
 
 def run_config(
@@ -137,8 +140,10 @@ def run_config(
 
 
 def check_method(method: str) -> None:
-    """Refuse a method that does not exist."""
-    if method not in METHODS:
+    """Refuse a method that does not exist; one in a file is loaded to find out."""
+    if is_file(method):
+        load_method(method)
+    elif method not in METHODS:
         raise ConfigError(f"Unknown method '{method}'.{nearest(method, METHODS)}")
 
 
@@ -150,13 +155,17 @@ def execute(
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
     on_start: Callable[[str], None] = ignore_start,
+    own: Method | None = None,
 ) -> RunResult:
-    """Train by the method that ``config`` names, then query test nodes.
+    """Train by the method that ``config`` names, or by a user's ``own``; query test nodes.
 
     ``on_start`` is called with the chosen kernel when everything was found right and training
     can begin.
     """
-    check_method(config.run.method)
+    if own is None:
+        check_method(config.run.method)
+    if own is None and is_file(config.run.method):
+        own = load_method(config.run.method)
     setting = prepare(config, owners, graph)
     kernel = chosen_kernel(setting.shape, setting.training)
     with watch.pause():
@@ -183,7 +192,7 @@ def execute(
 
     with one_kind_of_threads(config.run.threads):
         with watch.phase("classifier"):
-            trained = train(setting, config, watch, report)
+            trained = train(setting, config, watch, report, own)
         with watch.phase("evaluate"):
             outcomes = trained.outcomes
             local = local_hits(setting, config, outcomes)
@@ -192,6 +201,7 @@ def execute(
     record = record_of(
         config, setting, watch, outcomes, trained.traffic, mending, local, judgement, out
     )
+    record = replace(record, method=own.name) if own else record
     names = owners.subgraphs[0].class_names
     models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
     return RunResult(record, history, models)
@@ -211,6 +221,7 @@ def train(
     config: Config,
     watch: Stopwatch,
     report: Callable[[RoundRecord, Traffic, float | None], None],
+    own: Method | None = None,
 ) -> Trained:
     """Run the method; time spent on mending counts as NeighGen's."""
     method, classifier = config.run.method, config.classifier
@@ -229,7 +240,7 @@ def train(
         return Trained([outcome], silent, [])
     way = way_of_mending(method, config.mend.how)
     alone = method.startswith("locsage")
-    owners = data_owners(setting, way, alone)
+    owners = data_owners(setting, way, alone, own.owner if own else DataOwner)
     procedure = mending_of(way, setting, config.neighgen.rounds_gen)
 
     def mend(engine: Engine, on_round: OnRound) -> None:
@@ -250,7 +261,11 @@ def train(
     def together(record: RoundRecord) -> None:
         report(record, engine.traffic[record.phase], share_picked(owners))
 
-    outcome = fedsage_plus(engine, setting.phi, on_round=together, **common)
+    if own:
+        del common["mend"]
+        outcome = own.train(engine, setting.phi, on_round=together, **common)
+    else:
+        outcome = fedsage_plus(engine, setting.phi, on_round=together, **common)
     return Trained([outcome], engine.traffic, owners)
 
 

@@ -17,6 +17,7 @@ LAYERS = [
     {"protocol"},
     {"engines", "evaluation"},
     {"methods"},
+    {"custom"},
     {"prepare"},
     {"record"},
     {"runs", "reproduce", "bench"},

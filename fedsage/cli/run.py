@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 METHODS = (
     "fedsage+, fedsage, locsage+, locsage, globsage, oracle, or fedsage+WAY to fix how it "
-    "mends: neighgen, copy, classes, subspace, shared"
+    "mends: neighgen, copy, classes, subspace, shared; or a .py file with a METHOD of your own"
 )
 Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
@@ -91,7 +91,8 @@ def compare(
     check_free(folder, force)
 
     def run_one(chosen: Config) -> RunRecord:
-        return run_into(chosen, folder / f"{chosen.run.method}-seed{chosen.run.seed}", force)
+        name = short_name(chosen.run.method)
+        return run_into(chosen, folder / f"{name}-seed{chosen.run.seed}", force)
 
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
@@ -121,7 +122,7 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     check_method(settings.run.method)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
-    label = f"{settings.run.method}, seed {settings.run.seed}"
+    label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
     with rounds(label, num_rounds(settings)) as progress:
 
         def on_start(kernel: str) -> None:
@@ -155,9 +156,13 @@ def run_name(settings: Config, verb: str | None = None) -> str:
     data = settings.data
     dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(data.dataset).stem)
     how = re.sub(r"[^A-Za-z0-9.]+", "", data.partition)
-    return (
-        f"{verb or settings.run.method}-{dataset}-{data.owners}-{how}-seed{settings.run.seed}"
-    )
+    what = verb or short_name(settings.run.method)
+    return f"{what}-{dataset}-{data.owners}-{how}-seed{settings.run.seed}"
+
+
+def short_name(method: str) -> str:
+    """A method's name, or that of the file it is in."""
+    return Path(method).stem if method.endswith(".py") else method
 
 
 def fresh(name: str) -> Path:

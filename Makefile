@@ -12,6 +12,7 @@ demo: .venv/installed
 	  echo "Cora cannot be had here: going on with the built-in synthetic graph." >&2; fi; \
 	$(BIN)/fedsage compare --dataset $$dataset --owners 3 --seeds 3 \
 	  --methods locsage,fedsage,fedsage+,globsage --out runs/demo
+	@$(BIN)/fedsage report runs/demo
 
 test: .venv/installed-dev
 	@$(MAKE) --no-print-directory check

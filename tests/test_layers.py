@@ -20,7 +20,7 @@ LAYERS = [
     {"custom"},
     {"prepare"},
     {"record"},
-    {"runs", "reproduce", "bench"},
+    {"runs", "reproduce", "bench", "report"},
     {"compare"},
     {"cli"},
 ]

@@ -1,0 +1,1 @@
+"""One self-contained HTML file from result files; training never imports it."""

@@ -1,0 +1,80 @@
+"""The result files of one or more runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsage.errors import DataError
+from fedsage.evaluation.results import HISTORY, RESULT
+
+COMPARISON = "compare.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run's folder."""
+
+    folder: Path
+    result: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    @property
+    def method(self) -> str:
+        """What was run."""
+        return str(self.result["method"])
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in ``folders``: each a run's own folder, or one that holds several."""
+    runs = [read_run(found) for folder in folders for found in run_folders(folder)]
+    if not runs:
+        raise DataError("No folder was given. Example: fedsage report runs/demo")
+    return runs
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """``folder``, if it is a run's, or the runs inside it."""
+    if (folder / RESULT).is_file():
+        return [folder]
+    inside = sorted(path.parent for path in folder.glob(f"*/{RESULT}"))
+    order = compared_methods(folder)
+    inside.sort(key=lambda path: order.get(path.name.rpartition("-seed")[0], len(order)))
+    if not inside:
+        raise DataError(
+            f"{folder} holds no finished run: there is no {RESULT} in it nor in the folders "
+            "inside. Give the folder that 'fedsage run' or 'fedsage compare' wrote."
+        )
+    return inside
+
+
+def compared_methods(folder: Path) -> dict[str, int]:
+    """The order of methods in a comparison, where ``folder`` is one."""
+    try:
+        rows = json.loads((folder / COMPARISON).read_text())["rows"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {row["method"]: k for k, row in enumerate(rows)}
+
+
+def read_run(folder: Path) -> Run:
+    """One run."""
+    try:
+        result = json.loads((folder / RESULT).read_text())
+        lines = (folder / HISTORY).read_text().splitlines()
+        return Run(folder, result, [json.loads(line) for line in lines])
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder} cannot be read ({error}). Run it again, or leave it out."
+        ) from None
+
+
+def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by method, in order of first appearance."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.method, []).append(run)
+    return groups

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fedsage.errors import DataError
+from fedsage.report.charts import ticks
+from fedsage.report.page import page
+from fedsage.report.read import read_runs
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
+
+SMALL = (
+    "--dataset", "synthetic", "--set", "synthetic.nodes=120", "--set", "synthetic.classes=3",
+    "--set", "classifier.rounds_c=3", "--set", "neighgen.rounds_gen=2", "--set",
+    "neighgen.batch_size=20",
+)  # fmt: skip
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--enable-logging=stderr",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods, two seeds, made by the command line."""
+    from typer.testing import CliRunner
+
+    from fedsage.cli.main import app
+
+    folder = tmp_path_factory.mktemp("runs") / "compared"
+    methods = "locsage,fedsage+neighgen,fedsage"
+    arguments = ["compare", *SMALL, "--methods", methods, "--seeds", "2", "--out", str(folder)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_page_needs_nothing_but_itself(compared: Path) -> None:
+    html = page(read_runs([compared]))
+    assert len(html) < 3_000_000
+    assert "http:" not in html and "https:" not in html
+    assert not re.search(r"<(script|img|iframe)[^>]+src=", html)
+
+
+def test_everything_people_ask_for_is_on_the_page(compared: Path) -> None:
+    html = page(read_runs([compared]))
+    for title in ("Accuracy", "Training", "Owners", "Labels", "Confusion", "Mending", "Costs",
+                  "Repeat it"):  # fmt: skip
+        assert f"<h2>{title}</h2>" in html
+    assert "fedsage compare" in html or "fedsage" in html
+    first = json.loads((compared / "fedsage-seed0" / "result.json").read_text())
+    second = json.loads((compared / "fedsage-seed1" / "result.json").read_text())
+    mean = (first["accuracy"]["global"] + second["accuracy"]["global"]) / 2
+    assert f"{mean:.4f} ±" in html
+    assert first["config"]["classifier"]["eta"] == 0.003 and "&quot;eta&quot;: 0.003" in html
+
+
+def test_methods_come_in_the_order_they_were_compared_in(compared: Path) -> None:
+    methods = [run.method for run in read_runs([compared])]
+    assert list(dict.fromkeys(methods)) == ["locsage", "fedsage+neighgen", "fedsage"]
+
+
+def test_names_in_results_are_text_and_never_markup(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    result["class_names"] = ["<script>alert(1)</script>", "'\"&", "c"]
+    path.write_text(json.dumps(result))
+    html = page(read_runs([tmp_path / "run"]))
+    assert "<script>alert" not in html and html.count("<script>") == 1
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no finished run"):
+        read_runs([tmp_path])
+    (tmp_path / "result.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_runs([tmp_path])
+
+
+def test_ticks_are_round_numbers_inside() -> None:
+    assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert ticks(3, 3) == [3]
+    assert all(0.31 <= value <= 0.92 for value in ticks(0.31, 0.92))
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_real_browser_shows_it_without_an_error(
+    compared: Path, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(read_runs([compared])))
+    picture = tmp_path / "page.png"
+    command = [
+        str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}",
+        "--host-resolver-rules=MAP * ~NOTFOUND", f"--window-size={width},2000",
+    ]  # fmt: skip
+    probe = tmp_path / "probe.html"  # the page, and what its script finds in it
+    probe.write_text(
+        path.read_text().replace(
+            "</body>",
+            "<script>const c = document.querySelector('svg[data-lines]');"
+            "const b = c.getBoundingClientRect();"
+            "c.dispatchEvent(new PointerEvent('pointermove', {clientX: b.left + b.width / 2, "
+            "clientY: b.top + 50, bubbles: true}));"
+            "document.title = [document.querySelectorAll('figure svg').length, "
+            "document.documentElement.scrollWidth <= window.innerWidth, "
+            "document.getElementById('tip').textContent.startsWith('round')].join(' ');"
+            "</script></body>",
+        )
+    )
+    dom = subprocess.run(
+        [*command, "--dump-dom", f"file://{probe}"], capture_output=True, text=True, timeout=120
+    )
+    assert "CONSOLE" not in dom.stderr, dom.stderr
+    title = re.search(r"<title>(.*?)</title>", dom.stdout)
+    assert title is not None
+    figures, fits, tip = title[1].split()
+    assert int(figures) > 10 and (fits, tip) == ("true", "true")
+    subprocess.run(
+        [*command, f"--screenshot={picture}", f"file://{path}"],
+        capture_output=True,
+        timeout=120,
+    )
+    assert picture.stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("place", [None, "elsewhere.html"])
+def test_the_command_writes_the_file(
+    fedsage: Call, compared: Path, place: str | None, tmp_path: Path
+) -> None:
+    more = ["--out", str(tmp_path / place)] if place else []
+    done = fedsage("report", str(compared), *more)
+    assert done.code == 0, done.err
+    expected = tmp_path / place if place else compared / "report.html"
+    assert expected.exists() and str(expected) in done.out

@@ -1,7 +1,7 @@
 """Every way of mending side by side, with its controls: one JSON file a dataset.
 
     python benchmarks/mending.py --datasets cora,citeseer --partitions random --seeds 5
-    python benchmarks/mending.py --table > docs/mending-table.md
+    python benchmarks/mending.py --docs      # renews the table in docs/mending.md
 
 A cell that is in the file with the same settings is not run again. All arms have the preset
 ``best``; paired by seed, they see the same owners, splits and first weights.
@@ -35,6 +35,7 @@ ARMS: dict[str, tuple[str, Settings]] = {
     "oracle": ("oracle", {"mend": {"mix": "off"}}),
     "oracle, mix": ("oracle", {}),
 }
+ALSO = {"fedsage": "FedSage", "fedsage+": "subspace"}  # from benchmarks/accuracy.py
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
 
 
@@ -56,11 +57,20 @@ def by_cell() -> dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]]:
     """All runs on disk, by dataset, partition and M, then by arm, in order of seeds."""
     groups: dict[Any, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for dataset in DATASETS:
-        path = FOLDER / f"mending-{dataset}.json"
-        runs = json.loads(path.read_text())["runs"] if path.exists() else []
+        runs = held(f"mending-{dataset}")
+        for run in held(f"accuracy-best-{dataset}"):
+            if run["method"] in ALSO:
+                runs.append(run | {"arm": ALSO[run["method"]]})
         for run in sorted(runs, key=lambda run: run["seed"]):
             groups[dataset, run["partition"], run["owners"]][run["arm"]].append(run)
     return groups
+
+
+def held(name: str) -> list[dict[str, Any]]:
+    """The runs in a result file, if there is one."""
+    path = FOLDER / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+    return found
 
 
 def table() -> Iterator[str]:
@@ -101,6 +111,15 @@ def compared(ours: dict[int, float], base: dict[int, float]) -> tuple[str, str]:
     return spread, f"{100 * gaps.mean():+.2f} ± {100 * error:.2f}"
 
 
+def write_docs() -> None:
+    """Put the table between the marks of ``docs/mending.md``."""
+    path = FOLDER.parent / "mending.md"
+    before, _, rest = path.read_text().partition("<!-- table -->\n")
+    _, _, after = rest.partition("<!-- /table -->")
+    lines = "\n".join(table())
+    path.write_text(f"{before}<!-- table -->\n{lines}\n\n<!-- /table -->{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", default=",".join(DATASETS))
@@ -108,11 +127,15 @@ def main() -> None:
     parser.add_argument("--arms", default=";".join(ARMS), help="some of them, by semicolons")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="print what the files hold")
+    parser.add_argument("--docs", action="store_true", help="renew docs/mending.md")
     arguments = parser.parse_args()
     arguments.partitions = arguments.partitions.split(",")
     arguments.arms = arguments.arms.split(";")
     if arguments.table:
         print("\n".join(table()).strip())
+        return
+    if arguments.docs:
+        write_docs()
         return
     for dataset in arguments.datasets.split(","):
         measure(FOLDER / f"mending-{dataset}.json", cells_of(arguments, dataset))

@@ -7,17 +7,21 @@ then its tensors in the safetensors format. All are named by their path, ``field
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from fedsage.errors import ProtocolError
 from fedsage.protocol.messages import MESSAGES
 
+KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
 M = TypeVar("M")
 Reply = TypeVar("Reply")  # where two types meet
@@ -34,7 +38,29 @@ def encode(message: Message) -> bytes:
     tensors: dict[str, Tensor] = {}
     flatten(message, "", values, tensors)
     head = json.dumps({"type": type(message).__name__, "values": values})
-    return head.encode() + b"\n" + safetensors.torch.save(tensors)
+    return b"".join([head.encode(), b"\n", *packed(tensors)])
+
+
+def packed(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The tensors in the safetensors format, copied once, when the pieces are joined.
+
+    The library's own ``save`` takes ten times as long as copying; what it reads back is
+    tested.
+    """
+    header: dict[str, object] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        kind = KINDS[tensor.dtype]
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text))
+    yield text
+    for tensor in tensors.values():
+        yield (
+            tensor.detach().cpu().contiguous().numpy().data.cast("B") if tensor.numel() else b""
+        )
 
 
 def flatten(
@@ -42,7 +68,7 @@ def flatten(
 ) -> None:
     """Sort what is in ``value`` into tensors and values that JSON can hold."""
     if isinstance(value, Tensor):
-        tensors[path] = value.contiguous()
+        tensors[path] = value
     elif isinstance(value, dict):
         values[path] = list(value)
         for key, item in value.items():

@@ -102,7 +102,7 @@ class MendConfig(Section):
     how: Literal["neighgen", "copy", "classes", "subspace", "none"] = Field(
         "neighgen", description="where fedsage+ takes neighbors from"
     )
-    rank: PositiveInt = Field(64, description="of the subspace; at most half an owner's nodes")
+    rank: PositiveInt = Field(64, description="of the subspace; less where owners are small")
     leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")
     mix: Literal["off", "rounds", "epochs"] = Field(
         "off", description="train on the plain graph too: every second round, or epoch"
@@ -146,8 +146,10 @@ class NeighGenConfig(Section):
         False, description="of a generated row only as many values as real rows have"
     )
     match_norms: bool = Field(False, description="generated rows as long as real ones")
-    min_batch: PositiveInt = Field(
-        8, description="smallest batch, and fewest rows, that owners answer with a gradient"
+    min_batch: int = Field(
+        8,
+        ge=2,
+        description="smallest batch, and fewest rows, that owners answer with a gradient",
     )
     memory_mb: PositiveInt = Field(256, description="for the table of distances in matching")
 
@@ -194,12 +196,6 @@ class Config(Section):
             raise ConfigError(
                 f"{len(self.model.widths)} layers (model.widths) need as many fan-outs, but "
                 f"classifier.fanouts has {len(self.classifier.fanouts)}. Give one for each."
-            )
-        if len(self.neighgen.widths) != len(self.model.widths):
-            raise ConfigError(
-                f"neighgen.widths has {len(self.neighgen.widths)} layers and model.widths "
-                f"{len(self.model.widths)}, but both work on the same neighborhoods. Give as "
-                "many."
             )
         if self.neighgen.at_least > self.neighgen.at_most:
             raise ConfigError(

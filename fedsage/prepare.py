@@ -10,8 +10,9 @@ import torch
 
 from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
-from fedsage.errors import ConfigError, DataError
+from fedsage.errors import ConfigError, DataError, PrivacyError
 from fedsage.graph.graph import Graph
+from fedsage.graph.impair import num_hidden
 from fedsage.graph.mend import mend, true_neighbors
 from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
@@ -47,6 +48,7 @@ class Setting:
     shape: SageShape
     training: Training
     gen: GenTraining
+    rank: int  # of the common subspace, at most
     phi: Classifier
     seed: int
 
@@ -72,6 +74,7 @@ def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
         shape=shape,
         training=training_of(config),
         gen=gen_training_of(config, first.num_features),
+        rank=config.mend.rank,
         phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
         seed=seed,
     )
@@ -91,7 +94,6 @@ def training_of(config: Config) -> Training:
         dropout=config.model.dropout,
         mix=config.mend.mix,
         leaves=config.mend.leaves,
-        rank=config.mend.rank,
         moments=classifier.moments,
         weighting=classifier.weighting,
         inference=config.evaluation.inference,
@@ -157,14 +159,38 @@ def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
     return ways[way]
 
 
+def check_generator(setting: Setting, way: str) -> None:
+    """Refuse, before anything is trained, what owners would refuse in the first round."""
+    gen = setting.gen
+    if way not in ("neighgen", "shared"):
+        return
+    if len(gen.shape.widths) != len(setting.shape.widths):
+        raise ConfigError(
+            f"neighgen.widths has {len(gen.shape.widths)} layers and model.widths "
+            f"{len(setting.shape.widths)}, but both work on the same neighborhoods. Give as "
+            "many."
+        )
+    for i, graph in enumerate(setting.owners.subgraphs):
+        hidden = num_hidden(graph.num_nodes, gen.hide_ratio)
+        batch = min(gen.batch_size, graph.num_nodes - hidden)
+        if way == "neighgen" and setting.owners.num_owners > 1 and batch < gen.min_batch:
+            raise PrivacyError(
+                f"Owner {i} has {graph.num_nodes} nodes, of which {hidden} are hidden, and "
+                f"neighgen.batch_size is {gen.batch_size}: a batch of {batch} is below "
+                f"neighgen.min_batch {gen.min_batch}, where gradients show single rows of "
+                "features. Take a larger batch, fewer owners, or another way of mending."
+            )
+
+
 def first_basis(setting: Setting) -> Basis:
     """Where the search for the common subspace starts.
 
-    Its rank is as set, but at most half the nodes of the smallest owner.
+    Its rank is as set, but such that the columns of all answers together are at most half
+    the nodes of the smallest owner (see ``DataOwner.sketch_features``).
     """
     smallest = min(graph.num_nodes for graph in setting.owners.subgraphs)
     num_features = setting.shape.num_features
-    rank = max(1, min(setting.training.rank, smallest // 2, num_features))
+    rank = max(1, min(setting.rank, smallest // (2 * SUBSPACE_STEPS), num_features))
     return random_basis(num_features, rank, generator(setting.seed, "subspace"))
 
 

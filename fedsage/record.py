@@ -65,6 +65,7 @@ def record_of(
     mending: Mending | None,
     local: Sequence[float | None],
     judgement: Judgement | None,
+    validation_global: float | None,
     out: Path | None,
 ) -> RunRecord:
     """All that ``run --json`` prints."""
@@ -89,6 +90,7 @@ def record_of(
         bytes={
             "neighgen": asdict(traffic["neighgen"]),
             "classifier": asdict(traffic["classifier"]),
+            "evaluate": asdict(traffic["evaluate"]),
         },
         graph=sizes(setting),
         missing_links=setting.owners.missing_links,
@@ -96,6 +98,7 @@ def record_of(
         out=str(out) if out else None,
         round=round(float(np.mean([outcome.round for outcome in outcomes]))),
         validation=float(np.mean([outcome.validation for outcome in outcomes])),
+        validation_global=validation_global,
         risk=judgement.risk if judgement else None,
         class_names=setting.owners.subgraphs[0].class_names,
         recall=judgement.recall.tolist() if judgement else None,
@@ -103,7 +106,7 @@ def record_of(
         labels=labels_of(judgement) if judgement else None,
         per_owner=owner_lines(setting, local),
         mending=mending,
-        view=outcomes[0].view if mending else "plain",
+        view=common_view(outcomes) if mending else "plain",
     )
 
 
@@ -114,6 +117,12 @@ def average_local(method: str, setting: Setting, local: Sequence[float | None]) 
         return None
     weights = np.array(counts) > 0 if method.startswith("locsage") else np.array(counts)
     return float(np.average([share or 0.0 for share in local], weights=weights))
+
+
+def common_view(outcomes: Sequence[Outcome]) -> str:
+    """What owners query; ``mixed`` where local models do not agree."""
+    views = {outcome.view for outcome in outcomes}
+    return views.pop() if len(views) == 1 else "mixed"
 
 
 def all_parameters(outcomes: Sequence[Outcome]) -> dict[str, torch.Tensor]:

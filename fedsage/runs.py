@@ -29,6 +29,7 @@ from fedsage.models.fused import warm_up
 from fedsage.models.train import chosen_kernel
 from fedsage.prepare import (
     Setting,
+    check_generator,
     data_owners,
     mending_of,
     prepare,
@@ -167,6 +168,7 @@ def execute(
     if own is None and is_file(config.run.method):
         own = load_method(config.run.method)
     setting = prepare(config, owners, graph)
+    check_generator(setting, way_of_mending(config.run.method, config.mend.how))
     kernel = chosen_kernel(setting.shape, setting.training)
     with watch.pause():
         on_start(kernel)
@@ -196,11 +198,13 @@ def execute(
         with watch.phase("evaluate"):
             outcomes = trained.outcomes
             local = local_hits(setting, config, outcomes)
-            judgement = judge_globally(setting, config, outcomes)
+            judgement = judge_globally(setting, config, outcomes, "test")
+            tuned = judge_globally(setting, config, outcomes, "val")
             mending = mending_found(setting, trained.owners)
     record = record_of(
-        config, setting, watch, outcomes, trained.traffic, mending, local, judgement, out
-    )
+        config, setting, watch, outcomes, trained.traffic, mending, local, judgement,
+        tuned.accuracy if tuned else None, out,
+    )  # fmt: skip
     record = replace(record, method=own.name) if own else record
     names = owners.subgraphs[0].class_names
     models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
@@ -225,7 +229,11 @@ def train(
 ) -> Trained:
     """Run the method; time spent on mending counts as NeighGen's."""
     method, classifier = config.run.method, config.classifier
-    silent: dict[Phase, Traffic] = {"neighgen": Traffic(), "classifier": Traffic()}
+    silent: dict[Phase, Traffic] = {
+        "neighgen": Traffic(),
+        "classifier": Traffic(),
+        "evaluate": Traffic(),
+    }
     common: dict[str, Any] = {
         "rounds_c": classifier.rounds_c,
         "selection": classifier.selection,
@@ -251,7 +259,7 @@ def train(
     if alone:
 
         def alone_at_home(record: RoundRecord) -> None:
-            report(record, silent[record.phase], share_picked(owners))
+            report(record, silent[record.phase], None)
 
         engines = [InProcessEngine([owner]) for owner in owners]
         outcomes = locsage(engines, setting.phi, on_round=alone_at_home, **common)
@@ -259,7 +267,8 @@ def train(
     engine = InProcessEngine(owners, config.run.workers)
 
     def together(record: RoundRecord) -> None:
-        report(record, engine.traffic[record.phase], share_picked(owners))
+        picked = share_picked(owners) if record.phase == "neighgen" else None
+        report(record, engine.traffic[record.phase], picked)
 
     if own:
         del common["mend"]
@@ -270,9 +279,13 @@ def train(
 
 
 def share_picked(owners: Sequence[DataOwner]) -> float | None:
-    """The share of all owners' nodes that were ever the nearest to a generated neighbor."""
+    """The share of all owners' nodes that were ever the nearest to a generated neighbor.
+
+    None where nobody searched.
+    """
     picked = [owner.gen.picked for owner in owners if owner.gen is not None]
-    return float(np.concatenate(picked).mean()) if picked else None
+    share = float(np.concatenate(picked).mean()) if picked else 0.0
+    return share or None
 
 
 def mending_found(setting: Setting, owners: Sequence[DataOwner]) -> Mending | None:
@@ -301,14 +314,13 @@ def local_hits(
 
 
 def judge_globally(
-    setting: Setting, config: Config, outcomes: Sequence[Outcome]
+    setting: Setting, config: Config, outcomes: Sequence[Outcome], part: str
 ) -> Judgement | None:
-    """Test queries on G, where somebody holds it."""
-    if setting.graph is None or not any(len(split.test) for split in setting.splits):
+    """Queries for test (or validation) nodes on G, where somebody holds it."""
+    chosen = [getattr(split, part) for split in setting.splits]
+    if setting.graph is None or not any(len(nodes) for nodes in chosen):
         return None
-    nodes = [
-        ids[split.test] for ids, split in zip(setting.owners.nodes, setting.splits, strict=True)
-    ]
+    nodes = [ids[own] for ids, own in zip(setting.owners.nodes, chosen, strict=True)]
     device = config.run.device
     models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
     stream = generator(setting.seed, "evaluate")

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from fedsage.config import load_config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.partition import Partition, by_owner
 from fedsage.graph.split import split_nodes
+from fedsage.prepare import data_owners, mending_of, prepare, way_of_mending
 from fedsage.runs import RunResult, run
+from tests.conftest import SMALL
 
 if TYPE_CHECKING:
     from tests.conftest import Train
@@ -55,7 +61,8 @@ def test_labels_of_test_nodes_choose_nothing(
     second = run(relabelled(graph, owners, ("test",)), method, settings=settings)
     assert first.record.model_sha256 == second.record.model_sha256
     assert first.record.view == second.record.view
-    assert first.accuracy["local"] != second.accuracy["local"]
+    shares = [[line.local for line in one.record.per_owner] for one in (first, second)]
+    assert shares[0] != shares[1]
 
 
 @pytest.mark.parametrize("method", ["fedsage+neighgen", "fedsage+shared", "locsage+"])
@@ -75,7 +82,7 @@ def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
 def test_predicted_counts_are_not_all_zero_after_training(
     graph: Graph, owners: Partition, method: str, preset: str
 ) -> None:
-    gen = GEN | {"rounds_gen": 40, "eta": 0.01}
+    gen = GEN | {"rounds_gen": 20, "at_least": 0}
     settings = {"neighgen": gen, "classifier": {"rounds_c": 1}}
     record = run(owners, method, preset, evaluate_on=graph, settings=settings).record
     assert record.mending is not None and record.mending.generated > 0
@@ -83,14 +90,41 @@ def test_predicted_counts_are_not_all_zero_after_training(
 
 
 @pytest.mark.parametrize("method", WAYS)
-def test_mending_changes_what_is_learned_and_what_is_answered(
-    train: Train, method: str
+def test_mending_changes_what_is_answered_for_real_nodes(
+    graph: Graph, owners: Partition, method: str
 ) -> None:
-    last = {"rounds_c": 2, "selection": "last"}
-    plain = train("fedsage", classifier=last).record
-    found = train(method, classifier=last, neighgen=GEN, mend={"mix": "off"}).record
-    assert found.model_sha256 != plain.model_sha256
-    assert found.mending is not None and found.mending.generated > 0
+    """The same classifier answers otherwise for nodes that got a neighbor, and only there."""
+    setting = prepare(load_config(SMALL, {"neighgen": GEN}), owners, graph)
+    way = way_of_mending(method, "none")
+    engine = InProcessEngine(data_owners(setting, way))
+    mending_of(way, setting, 3)(engine, lambda record: None)
+    for owner in engine._owners.values():
+        assert owner.mended is not None
+        nodes = np.arange(owner.graph.num_nodes)
+        before, after = (owner.answers(g, nodes) for g in (owner.graph, owner.mended))
+        got = owner.mended.degrees[nodes] > owner.graph.degrees
+        changed = (before != after).any(dim=1).numpy()
+        assert got.any() and changed[got].mean() > 0.8
+        near = {u for v in np.flatnonzero(got) for u in (v, *owner.graph.neighbors(v))}
+        assert set(np.flatnonzero(changed)) <= near
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_mending_changes_what_is_learned(
+    graph: Graph, owners: Partition, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The links are what does it: without them, the same draws give another classifier."""
+    settings = QUICK | {"mend": {"mix": "off"}}
+    mended = run(owners, method, evaluate_on=graph, settings=settings).record.model_sha256
+
+    def no_links(g: Graph, generated: Generated) -> Graph:
+        nobody = Generated(np.empty(0, dtype=np.int64), generated.x[:0])
+        return mend(g, nobody)
+
+    monkeypatch.setattr("fedsage.protocol.owner.mend", no_links)
+    monkeypatch.setattr("fedsage.prepare.mend", no_links)
+    without = run(owners, method, evaluate_on=graph, settings=settings).record.model_sha256
+    assert mended != without
 
 
 def test_fedsage_plus_mends_as_the_settings_say(train: Train) -> None:
@@ -119,7 +153,8 @@ def test_alone_nothing_crosses_and_every_owner_has_its_own_neighgen(train: Train
     result = train("locsage+", neighgen=GEN)
     assert len(result.models) == 3
     assert result.record.bytes["neighgen"] == {"up": 0, "down": 0}
-    assert result.record.mending is not None and result.record.mending.picked == 0
+    assert result.record.mending is not None and result.record.mending.picked is None
+    assert result.record.view in ("plain", "mended", "both", "mixed")
     assert result.record.model_sha256 != train("locsage").record.model_sha256
 
 
@@ -156,6 +191,26 @@ def test_diagnostics_are_in_the_history_and_in_the_result(train: Train) -> None:
     assert result.record.seconds["neighgen"] > 0
 
 
+def test_small_batches_are_refused_before_anything_is_trained(owners: Partition) -> None:
+    started: list[str] = []
+    from fedsage.runs import Stopwatch, execute, ignore_line
+
+    for gen in ({"batch_size": 3}, {"min_batch": 18}):
+        config = load_config(
+            SMALL, {"run": {"method": "fedsage+neighgen"}, "neighgen": GEN | gen}
+        )
+        with pytest.raises(PrivacyError, match="is below neighgen.min_batch"):
+            execute(config, owners, None, Stopwatch(), ignore_line, None, started.append)
+    assert not started
+
+
+def test_other_methods_do_not_mind_neighgen_s_settings(train: Train) -> None:
+    odd = GEN | {"batch_size": 2, "widths": [8, 8, 8]}
+    assert train("fedsage", neighgen=odd).history
+    with pytest.raises(ConfigError, match=r"neighgen\.widths has 3 layers"):
+        train("fedsage+neighgen", neighgen=odd)
+
+
 def test_without_the_whole_graph_the_truth_is_left_out(owners: Partition) -> None:
     found = run(owners, "fedsage+copy", settings=QUICK).record.mending
     assert found is not None and found.generated == 60
@@ -163,7 +218,5 @@ def test_without_the_whole_graph_the_truth_is_left_out(owners: Partition) -> Non
 
 
 def test_a_diverging_neighgen_is_an_error(train: Train) -> None:
-    from fedsage.errors import ConfigError
-
     with pytest.raises(ConfigError, match=r"Training diverged.*neighgen\.eta"):
         train("fedsage+neighgen", neighgen=GEN | {"eta": 1e30})

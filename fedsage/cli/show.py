@@ -74,7 +74,12 @@ def mending_rows(record: RunRecord) -> list[tuple[str, str]]:
     truth = "" if found.missing is None else f" ({found.missing:,} are missing)"
     return [
         ("neighbors attached", f"{found.generated:,}{truth}"),
-        ("owners query", f"graph {record.view}" if record.view != "both" else "both graphs"),
+        (
+            "owners query",
+            {"both": "both graphs", "mixed": "some this, some that"}.get(
+                record.view, f"the {record.view} graph"
+            ),
+        ),
     ]
 
 

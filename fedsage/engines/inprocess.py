@@ -60,65 +60,94 @@ class InProcessEngine:
 
     def local_request(self, t: int) -> dict[OwnerId, GenOffer]:
         """Procedure C."""
-        return self._ask("neighgen", Ask(t), "local_request", GenOffer)
+        return self._ask(
+            "neighgen", Ask(t), lambda owner, ask: owner.local_request(ask), GenOffer
+        )
 
     def feed_forward(self, offers: Mapping[OwnerId, GenOffers]) -> dict[OwnerId, GenGradients]:
         """Procedure D."""
-        return self._ask_each("neighgen", offers, "feed_forward", GenGradients)
+        return self._ask_each(
+            "neighgen", offers, lambda owner, ask: owner.feed_forward(ask), GenGradients
+        )
 
     def update_neighgen(self, sums: Mapping[OwnerId, GenGradient]) -> dict[OwnerId, GenDone]:
         """Procedure E."""
-        return self._ask_each("neighgen", sums, "update_neighgen", GenDone)
+        return self._ask_each(
+            "neighgen", sums, lambda owner, ask: owner.update_neighgen(ask), GenDone
+        )
 
     def update_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, NeighGenUpdate]:
         """Local training of the shared NeighGen."""
-        return self._ask("neighgen", shared, "update_shared_neighgen", NeighGenUpdate)
+        return self._ask(
+            "neighgen",
+            shared,
+            lambda owner, ask: owner.update_shared_neighgen(ask),
+            NeighGenUpdate,
+        )
 
     def receive_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, Mended]:
         """The last shared NeighGen."""
-        return self._ask("neighgen", shared, "receive_shared_neighgen", Mended)
+        return self._ask(
+            "neighgen", shared, lambda owner, ask: owner.receive_shared_neighgen(ask), Mended
+        )
 
     def mend_graph(self) -> dict[OwnerId, Mended]:
         """Algorithm 1, line 3."""
-        return self._ask("neighgen", Ask(0), "mend_graph", Mended)
+        return self._ask("neighgen", Ask(0), lambda owner, ask: owner.mend_graph(ask), Mended)
 
     def mend_by_copies(self) -> dict[OwnerId, Mended]:
         """Copies of own nodes."""
-        return self._ask("neighgen", Ask(0), "mend_by_copies", Mended)
+        return self._ask(
+            "neighgen", Ask(0), lambda owner, ask: owner.mend_by_copies(ask), Mended
+        )
 
     def count_class_links(self) -> dict[OwnerId, ClassLinks]:
         """Links from class to class."""
-        return self._ask("neighgen", Ask(0), "count_class_links", ClassLinks)
+        return self._ask(
+            "neighgen", Ask(0), lambda owner, ask: owner.count_class_links(ask), ClassLinks
+        )
 
     def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
         """Neighbors drawn by class."""
-        return self._ask("neighgen", links, "mend_by_classes", Mended)
+        return self._ask(
+            "neighgen", links, lambda owner, ask: owner.mend_by_classes(ask), Mended
+        )
 
     def sketch_features(self, subspace: Subspace) -> dict[OwnerId, Sketch]:
         """One step towards the common subspace."""
-        return self._ask("neighgen", subspace, "sketch_features", Sketch)
+        return self._ask(
+            "neighgen", subspace, lambda owner, ask: owner.sketch_features(ask), Sketch
+        )
 
     def mend_by_subspace(self, subspace: Subspace) -> dict[OwnerId, Mended]:
         """Projections on the common subspace."""
-        return self._ask("neighgen", subspace, "mend_by_subspace", Mended)
+        return self._ask(
+            "neighgen", subspace, lambda owner, ask: owner.mend_by_subspace(ask), Mended
+        )
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast."""
-        return self._ask("classifier", classifier, "receive_classifier", Hits)
+        return self._ask(
+            "classifier", classifier, lambda owner, ask: owner.receive_classifier(ask), Hits
+        )
 
     def local_update_c(self, t: int) -> dict[OwnerId, ClassifierUpdate]:
         """Procedure F."""
-        return self._ask("classifier", Ask(t), "local_update_c", ClassifierUpdate)
+        return self._ask(
+            "classifier", Ask(t), lambda owner, ask: owner.local_update_c(ask), ClassifierUpdate
+        )
 
     def test_classifier(self) -> dict[OwnerId, Hits]:
         """Hits on test nodes."""
-        return self._ask("evaluate", Ask(0), "test_classifier", Hits)
+        return self._ask(
+            "evaluate", Ask(0), lambda owner, ask: owner.test_classifier(ask), Hits
+        )
 
     def _ask(
         self,
         phase: Phase,
         request: M,
-        procedure: str,
+        procedure: Callable[[DataOwner, M], Reply],
         reply: type[Reply],
     ) -> dict[OwnerId, Reply]:
         """Send one ``request`` to every owner, run its ``procedure``, return the replies."""
@@ -132,7 +161,7 @@ class InProcessEngine:
         self,
         phase: Phase,
         requests: Mapping[OwnerId, M],
-        procedure: str,
+        procedure: Callable[[DataOwner, M], Reply],
         reply: type[Reply],
     ) -> dict[OwnerId, Reply]:
         """The same with a request of its own for every owner, encoded when its turn comes."""
@@ -146,15 +175,14 @@ class InProcessEngine:
         phase: Phase,
         frame_for: Callable[[OwnerId], bytes],
         kind: type[M],
-        procedure: str,
+        procedure: Callable[[DataOwner, M], Reply],
         reply: type[Reply],
     ) -> dict[OwnerId, Reply]:
         """Requests there and replies back, as bytes, which are counted."""
 
         def one(i: OwnerId) -> tuple[int, bytes]:
             frame = frame_for(i)
-            procedure_of_owner = getattr(self._owners[i], procedure)
-            return len(frame), encode(procedure_of_owner(decode(kind, frame)))
+            return len(frame), encode(procedure(self._owners[i], decode(kind, frame)))
 
         replies = {}
         with ThreadPoolExecutor(self._workers) as pool:

@@ -35,7 +35,7 @@ class HistoryLine:
     seconds: float  # since training began
     owner: int | None = None  # whose local model, where every owner trains its own
     terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
-    picked: float | None = None  # share of nodes ever picked as nearest, while NeighGen trains
+    picked: float | None = None  # share of nodes ever nearest, while owners exchange gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ class RunRecord:
     model_sha256: str
     out: str | None
     round: int  # whose classifier was kept; for local models the mean
-    validation: float  # its accuracy on validation nodes
+    validation: float  # its accuracy on validation nodes, at the owners
+    validation_global: float | None  # the same, queried on the whole graph: for tuning
     risk: float | None  # aggregated risk of Sec. 3.1 on test nodes
     class_names: tuple[str, ...]
     recall: list[float] | None  # of each class
@@ -83,7 +84,7 @@ class RunRecord:
     labels: dict[str, list[float]] | None  # true and predicted shares of each class
     per_owner: list[OwnerLine]
     mending: Mending | None  # what was attached, where something was
-    view: str  # what owners query: the plain graph, the mended one, or both
+    view: str  # what owners query: the plain graph, the mended one, both; or mixed
     format: int = FORMAT
 
 

@@ -26,12 +26,17 @@ class Impaired:
         return np.diff(self.missing.indptr)
 
 
+def num_hidden(num_nodes: int, hide_ratio: float) -> int:
+    """|V_i^h|."""
+    return min(max(round(hide_ratio * num_nodes), 1), num_nodes - 1)
+
+
 def impair(graph: Graph, hide_ratio: float, generator: np.random.Generator) -> Impaired:
     r"""Sec. 4.1, :math:`\bar G_i`: hold out a share of the nodes and all their links.
 
     At least one node is hidden and at least one is kept.
     """
-    count = min(max(round(hide_ratio * graph.num_nodes), 1), graph.num_nodes - 1)
+    count = num_hidden(graph.num_nodes, hide_ratio)
     is_hidden = np.zeros(graph.num_nodes, dtype=bool)
     is_hidden[generator.permutation(graph.num_nodes)[:count]] = True
     kept, hidden = np.flatnonzero(~is_hidden), np.flatnonzero(is_hidden)

@@ -11,13 +11,14 @@ from jaxtyping import Bool, Float
 from scipy.sparse import issparse, vstack
 from torch import Tensor, nn
 
+from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.impair import Impaired
 from fedsage.graph.mend import Generated
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.infer import infer_full
-from fedsage.models.lifelike import lifelike
+from fedsage.models.lifelike import ROWS_AT_A_TIME, lifelike
 from fedsage.models.losses import (
     classification_loss,
     degree_loss,
@@ -29,7 +30,6 @@ from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
 from fedsage.shapes import Array, NodeIds
 
-ROWS_AT_A_TIME = 2048
 ROUNDED = Counts()  # as in the paper
 
 
@@ -152,7 +152,13 @@ def generated_neighbors(
 
 def add_gradients(module: nn.Module, gradients: dict[str, Tensor], weight: float) -> None:
     """Add ``weight`` times the gradients to those already there."""
-    for name, parameter in module.named_parameters():
-        if name in gradients:
-            extra = gradients[name].to(parameter.device) * weight
-            parameter.grad = extra if parameter.grad is None else parameter.grad + extra
+    parameters = dict(module.named_parameters())
+    for name, gradient in gradients.items():
+        parameter = parameters.get(name)
+        if parameter is None or parameter.shape != gradient.shape:
+            raise ProtocolError(
+                f"A gradient came back for {name}, shape {tuple(gradient.shape)}, which H^g "
+                "does not have. Do all parties use the same settings?"
+            )
+        extra = gradient.to(parameter.device) * weight
+        parameter.grad = extra if parameter.grad is None else parameter.grad + extra

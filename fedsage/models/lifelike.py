@@ -10,6 +10,8 @@ from torch import Tensor
 from fedsage.graph.graph import squared_norms
 from fedsage.shapes import FeatureRows, NodeFeatures
 
+ROWS_AT_A_TIME = 2048  # dense rows that are there at once
+
 
 def lifelike(
     generated: Float[Tensor, "rows d_x"], x: NodeFeatures, keep_words: bool, match_norms: bool

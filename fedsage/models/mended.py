@@ -50,8 +50,8 @@ def mended_logits(
     weight = csr_array(
         (1 / total[of], (of, np.arange(len(of)))), shape=(batch, len(of)), dtype=np.float32
     )
-    real_share = torch.from_numpy(degrees.astype(np.float32) / total)[:, None]
-    parent = torch.from_numpy(of)
+    real_share = torch.from_numpy(degrees.astype(np.float32) / total)[:, None].to(model.device)
+    parent = torch.from_numpy(of).to(model.device)
     h: Inputs = feature_rows(x, hops[0].inputs, model.device)
     h_generated: Hidden = generated
     for k, (layer, hop) in enumerate(zip(model.sage_layers, hops, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,12 +10,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from fedsage.models.graphsage import GraphSage, SageShape, glorot
 from fedsage.shapes import Array
 
+ONE_NEIGHBOR = math.log(math.e - 1)  # where softplus is one
 Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Embeddings: TypeAlias = Float[Tensor, "batch d_z"]  # Z_i^t
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -62,16 +65,18 @@ class DGen(nn.Module):
     def __init__(self, d_z: int, generator: np.random.Generator) -> None:
         super().__init__()
         self.theta_d = nn.Parameter(glorot(d_z, 1, generator)[:, 0])
-        self.bias = nn.Parameter(torch.ones(()))
+        self.bias = nn.Parameter(torch.tensor(ONE_NEIGHBOR))
 
     def forward(self, z: Embeddings) -> Float[Tensor, " batch"]:
         r"""Eq. (3) left, :math:`\widetilde n_v = \sigma((\theta^d)^T \cdot z_v)`.
 
         Note:
-            The paper prints n_v, dGen's own target, in place of z_v. We add a bias, which
-            starts at one neighbor, where σ = ReLU lets a gradient through.
+            The paper prints n_v, dGen's own target, in place of z_v. σ is softplus, a ReLU
+            whose gradient never dies: most nodes miss no neighbor, and a ReLU that has once
+            said so for all of them says so for ever. We add a bias, which starts at one
+            neighbor.
         """
-        return torch.relu(z @ self.theta_d + self.bias)
+        return F.softplus(z @ self.theta_d + self.bias)
 
 
 class FGen(nn.Module):

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.mend import Generated
-from fedsage.models.lifelike import lifelike
+from fedsage.models.lifelike import ROWS_AT_A_TIME, lifelike
 from fedsage.shapes import NodeFeatures
 
 Basis = Float[Tensor, "d_x rank"]
-ROWS_AT_A_TIME = 2048
 
 
 def random_basis(num_features: int, rank: int, generator: np.random.Generator) -> Basis:

@@ -27,7 +27,6 @@ class Training:
     dropout: float = 0.0
     mix: Mix = "rounds"  # train on G_i too where there is a G'_i
     leaves: int = 1  # neighbors a node, where they are copies or drawn by class
-    rank: int = 64  # of the common subspace
     moments: Moments = "averaged"
     weighting: Weighting = "owners"
     inference: Inference = "full"

@@ -65,6 +65,7 @@ class DataOwner:
         self.seed = seed
         self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
         self.optimizer = self.new_optimizer()
+        self.columns_answered = 0  # of sketches of X_i, in the whole run
         self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
 
     # NeighGen
@@ -96,13 +97,18 @@ class DataOwner:
 
     def gradient_for(self, j: OwnerId, offer: GenOffer) -> Parameters:
         """The gradient of L^f_{j,i} in H^g_j."""
-        try:
-            return self.learner.gradient_for(j, offer.t, offer.z, offer.hg)
-        except RuntimeError as error:
+        agreed = {
+            name: weight.shape for name, weight in self.learner.guest.state_dict().items()
+        }
+        offered = {name: weight.shape for name, weight in offer.hg.items()}
+        if agreed != offered:
+            odd = sorted(k for k in agreed | offered if agreed.get(k) != offered.get(k))
             raise ProtocolError(
-                f"Owner {j}'s generator does not fit the agreed shape "
-                f"({str(error).splitlines()[0]}). Do all owners use the same settings?"
-            ) from None
+                f"Owner {j}'s generator does not fit the agreed shape: {odd[0]} is "
+                f"{offered.get(odd[0])}, expected {agreed.get(odd[0])}. Do all owners use the "
+                "same settings?"
+            )
+        return self.learner.gradient_for(j, offer.t, offer.z, offer.hg)
 
     def update_neighgen(self, gradient: GenGradient) -> GenDone:
         r"""Procedure E (UpdateNeighGen): one step on Eq. (5) with its L^f taken from Eq. (6).
@@ -122,7 +128,12 @@ class DataOwner:
         return self.local_steps(gradient.t, gradient.hg, weight)
 
     def update_shared_neighgen(self, shared: SharedNeighGen) -> NeighGenUpdate:
-        """FedAvg of NeighGen, the paper's ablation: train what everybody shares on Eq. (5)."""
+        """FedAvg of NeighGen, the paper's ablation: train what everybody shares on Eq. (5).
+
+        Note:
+            The paper averages φ of Eq. (5) as well. Ours stays with the owner, as in FedSage+,
+            so that the two differ in NeighGen alone.
+        """
         self.learner.neighgen.load_state_dict(shared.theta)
         self.learner.begin(shared.t)
         done = self.local_steps(shared.t, {}, 0.0)
@@ -179,11 +190,12 @@ class DataOwner:
     def sketch_features(self, subspace: Subspace) -> Sketch:
         """This owner's part of a step towards the common subspace.
 
-        Nothing but zeros from an owner with fewer than twice as many nodes as the basis has
-        columns: its sums would be of too few rows to hide any of them.
+        Nothing but zeros once all answers together would have more columns than half the
+        owner's nodes: as many as nodes would span every row of X_i.
         """
         basis = subspace.basis
-        if self.graph.num_nodes < 2 * basis.shape[1]:
+        self.columns_answered += basis.shape[1]
+        if self.graph.num_nodes < 2 * self.columns_answered:
             return Sketch(torch.zeros_like(basis))
         return Sketch(sketch(self.graph.x, basis))
 
@@ -236,7 +248,7 @@ class DataOwner:
         )
 
     def test_classifier(self, ask: Ask) -> Hits:
-        """How many of the owner's test nodes φ gets right on G_i."""
+        """How many of the owner's test nodes φ gets right on what it holds."""
         return self.hits(self.split.test)
 
     def trained_on(self, t: int) -> dict[str, Graph]:

@@ -77,8 +77,9 @@ def common_subspace(engine: Engine, start: Subspace, iterations: int) -> Subspac
         total = torch.stack([sketch.product for sketch in sketches]).sum(dim=0)
         if not total.any():
             raise ProtocolError(
-                f"No owner has {2 * total.shape[1]} nodes, twice the rank of the subspace, so "
-                "none adds to it. Lower mend.rank."
+                "No owner added anything to the common subspace: their features are all zero, "
+                f"or they have too few nodes for {iterations} answers of rank "
+                f"{total.shape[1]}. Lower mend.rank."
             )
         found = Subspace(orthonormal(total))
     return found

@@ -74,13 +74,27 @@ def test_no_row_of_features_crosses(frames: list[bytes], graph: Graph) -> None:
     assert searched > 0
 
 
+def whole_numbers(values: np.ndarray) -> bool:
+    """Whether it could be a list of labels, node ids or counts: several, whole, not all one."""
+    return (
+        len(values) >= 4
+        and bool((np.abs(values - np.round(values)) < 1e-6).all())
+        and len(np.unique(np.round(values))) > 1
+    )
+
+
 def test_no_label_link_or_node_id_crosses(frames: list[bytes], way: str) -> None:
-    """No whole numbers, nothing with a place for each node, no value that is not listed."""
+    """No row or column of whole numbers, nothing with a place for each node, no odd value."""
     for frame in frames:
         values, tensors = parts(frame)
         for name, tensor in tensors.items():
             assert tensor.dtype == torch.float32, name
             assert not {20, 60} & set(tensor.shape), "one entry for each node"
+            table = (
+                tensor.numpy().reshape(len(tensor), -1) if tensor.ndim else tensor[None, None]
+            )
+            for line in (*np.asarray(table), *np.asarray(table).T):
+                assert not whole_numbers(line), f"{name} looks like labels or node ids"
         for path, value in values.items():
             if isinstance(value, list):  # keys: names of weights, or of owners
                 assert all(isinstance(key, str) or key in (0, 1, 2) for key in value)
@@ -120,6 +134,17 @@ def test_bytes_reported_are_bytes_serialized_in_each_phase(
         assert up == sum(traffic.up for traffic in engine.traffic.values())
     before = engine.traffic["neighgen"]
     assert (before.up > 0) == (before.down > 0) == (way != "none")
+
+
+@pytest.mark.parametrize("what", ["ids", "labels"])
+def test_the_search_would_find_labels_and_node_ids(
+    graph: Graph, owners: Partition, what: str
+) -> None:
+    z = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
+    nodes = np.arange(12) * 5
+    z[:, 2] = nodes if what == "ids" else graph.y[nodes]
+    assert any(whole_numbers(column) for column in z.T)
+    assert not any(whole_numbers(column) for column in np.delete(z, 2, axis=1).T)
 
 
 def test_the_encoder_stays_home(graph: Graph, owners: Partition) -> None:

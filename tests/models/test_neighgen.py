@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,17 @@ from fedsage.models.gen_training import GenTraining, generated_neighbors
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
 from fedsage.models.lifelike import lifelike
+from fedsage.models.losses import degree_loss
 from fedsage.models.mended import mended_logits
-from fedsage.models.neighgen import Counts, GenShape, Hg, NeighGen, sample_rows, whole_counts
+from fedsage.models.neighgen import (
+    Counts,
+    DGen,
+    GenShape,
+    Hg,
+    NeighGen,
+    sample_rows,
+    whole_counts,
+)
 from fedsage.rng import generator
 
 SHAPE = GenShape(num_features=40, widths=(8, 6), hidden=(10,))
@@ -25,7 +36,7 @@ def test_dgen_and_fgen_are_equation_3() -> None:
     predicted = hg.dgen(z)
     for v in range(5):
         value = ((z[v] * hg.dgen.theta_d).sum() + hg.dgen.bias).item()
-        assert predicted[v].item() == pytest.approx(max(value, 0.0), abs=1e-6)
+        assert predicted[v].item() == pytest.approx(math.log1p(math.exp(value)), abs=1e-6)
     rows, of = hg(z, Counts("round", 1, 3), 1.0, generator(0, "noise"))
     stream = generator(0, "noise")
     noise = torch.from_numpy(stream.standard_normal((len(of), 6), dtype=np.float32))
@@ -34,6 +45,19 @@ def test_dgen_and_fgen_are_equation_3() -> None:
         hidden = torch.relu((z[v] + noise[k]) @ first + hg.fgen.bias[0])
         expected = torch.relu(hidden @ second + hg.fgen.bias[1])
         torch.testing.assert_close(rows[k], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_dgen_recovers_from_a_state_in_which_nobody_misses_anything() -> None:
+    dgen = DGen(6, generator(0, "theta"))
+    with torch.no_grad():
+        dgen.bias.fill_(-6.0)
+    z = torch.from_numpy(generator(0, "z").standard_normal((64, 6), dtype=np.float32))
+    optimizer = torch.optim.Adam(dgen.parameters(), lr=0.1)
+    for _ in range(200):
+        optimizer.zero_grad()
+        degree_loss(dgen(z), torch.full((64,), 2.0)).backward()
+        optimizer.step()
+    assert dgen(z).mean().item() == pytest.approx(2.0, abs=0.2)
 
 
 def test_counts_are_rounded_and_clipped_or_drawn() -> None:

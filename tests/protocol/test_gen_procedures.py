@@ -16,6 +16,7 @@ from fedsage.graph.partition import Partition
 from fedsage.models.gen_learner import GenLearner, noise_stream
 from fedsage.models.gen_training import embed, joint_losses
 from fedsage.models.losses import cross_subgraph_feature_loss
+from fedsage.models.neighgen import Counts
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.prepare import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, GenGradient, GenOffers
@@ -63,11 +64,13 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
     (losses.joint + own.settings.lambda_f * alpha * cross).backward()
 
 
+@pytest.mark.parametrize("how", ["round", "draw"])
 @pytest.mark.parametrize(("alpha", "lambda_f"), [(1.0, 1.0), (0.3, 2.0)])
 def test_the_exchange_is_equation_6_computed_in_one_place(
-    graph: Graph, owners: Partition, alpha: float, lambda_f: float
+    graph: Graph, owners: Partition, alpha: float, lambda_f: float, how: str
 ) -> None:
-    setting = with_gen(graph, owners, alpha=alpha, lambda_f=lambda_f)
+    counts = Counts(how, 1, 3)
+    setting = with_gen(graph, owners, alpha=alpha, lambda_f=lambda_f, counts=counts)
     exchanged = rounds(data_owners(setting, "neighgen"), 3)
     learners = [owner.learner for owner in data_owners(setting, "neighgen")]
     for t in range(3):
@@ -110,6 +113,17 @@ def test_alpha_multiplies_the_others_gradient_exactly_once(
         torch.testing.assert_close(twice - none, torch.full_like(none, 6.0))
 
 
+@pytest.mark.parametrize(
+    "odd", [{"fgen.bias.1": torch.zeros(1)}, {"encoder.x": torch.zeros(2)}]
+)
+def test_a_gradient_that_does_not_fit_is_refused(
+    graph: Graph, owners: Partition, odd: Parameters
+) -> None:
+    owner = data_owners(with_gen(graph, owners), "neighgen")[0]
+    with pytest.raises(ProtocolError, match="which H\\^g does not have"):
+        owner.update_neighgen(GenGradient(0, odd))
+
+
 def test_the_server_adds_gradients_up_unweighted() -> None:
     each = [{"w": torch.full((2,), value)} for value in (1.0, 2.0, 4.0)]
     assert add_up(each)["w"].tolist() == [7.0, 7.0]
@@ -150,7 +164,7 @@ def test_too_few_generated_rows_are_answered_with_zeros(
     """A gradient over one row is that row, however many embeddings came with it."""
     setting = with_gen(graph, owners)
     offer = data_owners(setting, "neighgen")[0].local_request(Ask(0))
-    quiet = offer.hg | {"dgen.theta_d": torch.zeros(6), "dgen.bias": torch.tensor(0.0)}
+    quiet = offer.hg | {"dgen.theta_d": torch.zeros(6), "dgen.bias": torch.tensor(-9.0)}
     for at_least, answered in ((0, False), (1, True)):
         counts = replace(setting.gen.counts, at_least=at_least)
         learner = data_owners(with_gen(graph, owners, counts=counts), "neighgen")[1].learner

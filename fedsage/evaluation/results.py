@@ -111,16 +111,21 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, if the package runs from one; ``-dirty`` if changed."""
+    """The commit of the source tree, if it runs from one; ``-dirty`` if the package changed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
-    try:
-        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        dirty = "-dirty" if git("status", "--porcelain", "--", "fedsage") else ""
+        return git("rev-parse", "HEAD") + dirty
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def machine() -> dict[str, str | int | None]:

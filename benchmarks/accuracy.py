@@ -10,7 +10,6 @@ goes on.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -21,22 +20,13 @@ from typing import Any
 from fedsage.config import Config, load_config
 from fedsage.evaluation.metrics import mean_and_std
 from fedsage.evaluation.results import commit, machine, versions, write_json
-from fedsage.prepare import way_of_mending
+from fedsage.reproduce.cells import fingerprint
 from fedsage.reproduce.paper import paper_accuracy
 from fedsage.runs import ignore_line, run_config
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 KEYS = ("method", "dataset", "owners", "partition", "preset", "seed")
 VALUES = ("accuracy", "macro_f1", "round", "validation", "cpu_seconds", "model_sha256")
-
-
-def fingerprint(config: Config) -> str:
-    """A short checksum of all settings that a number depends on."""
-    way = way_of_mending(config.run.method, config.mend.how)
-    unused = {"none": {"mend", "neighgen"}, "neighgen": set(), "shared": set()}
-    settings = config.model_dump(mode="json", exclude=unused.get(way, {"neighgen"}))
-    settings["run"] = {key: settings["run"][key] for key in ("method", "seed", "kernel")}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def measure(path: Path, configs: Iterable[tuple[Config, dict[str, str]]]) -> None:

@@ -20,12 +20,13 @@ LAYERS = [
     {"custom"},
     {"prepare"},
     {"record"},
-    {"runs", "reproduce", "bench", "report"},
+    {"runs", "bench", "report"},
+    {"reproduce"},
     {"compare"},
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {"prepare", "record", "runs", "compare", "cli"}
+MAY_SEE_CONFIG = {"prepare", "record", "runs", "reproduce", "compare", "cli"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -199,7 +199,7 @@ def test_small_batches_are_refused_before_anything_is_trained(owners: Partition)
         config = load_config(
             SMALL, {"run": {"method": "fedsage+neighgen"}, "neighgen": GEN | gen}
         )
-        with pytest.raises(PrivacyError, match="is below neighgen.min_batch"):
+        with pytest.raises(PrivacyError, match=r"is below neighgen\.min_batch"):
             execute(config, owners, None, Stopwatch(), ignore_line, None, started.append)
     assert not started
 

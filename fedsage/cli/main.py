@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli import bench, data, predict, report, run, settings
+from fedsage.cli import bench, data, predict, report, reproduce, run, settings
 from fedsage.errors import FedSageError, nearest
 
 # Wherever typer keeps it: click was a package of its own once, and then it was not.
@@ -32,6 +32,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "compare": run.compare,
     "predict": predict.predict,
     "report": report.report,
+    "reproduce": reproduce.reproduce,
     "split": data.split,
     "settings": settings.settings,
     "bench": bench.bench,

@@ -1,0 +1,91 @@
+"""``reproduce NAME``: run a study's cells, write its tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedsage.errors import ConfigError, nearest
+from fedsage.evaluation.results import commit, machine, versions, write_json
+from fedsage.graph.io import write_atomically
+from fedsage.reproduce import inside, studies
+from fedsage.reproduce.cells import Cell, Done, run_cells
+from fedsage.reproduce.figures import save_figure
+from fedsage.reproduce.studies import Options, Output, Run
+from fedsage.reproduce.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One table or figure of the paper."""
+
+    place: str
+    build: Callable[[Options, Run], Output]
+
+
+STUDIES: dict[str, Study] = {
+    "table-datasets": Study("Table 1", studies.table_datasets),
+    "table-main": Study("Table 2", studies.table_main),
+    "figure-alpha": Study("Fig. 3 (a)", studies.figure_alpha),
+    "figure-hide-ratio": Study("Fig. 3 (b)", studies.figure_hide_ratio),
+    "figure-labels": Study("Fig. 4", inside.figure_labels),
+    "figure-curves": Study("Fig. 5", inside.figure_curves),
+    "figure-dgen": Study("Appendix, figure on dGen", inside.figure_dgen),
+    "table-fgen": Study("Appendix, table on fGen", inside.table_fgen),
+    "table-shared-neighgen": Study("Appendix, table on shared NeighGens",
+                                   studies.table_shared_neighgen),
+    "table-batch-size": Study("Appendix, table on batch sizes", studies.table_batch_size),
+    "table-local-epochs": Study("Appendix, table on local epochs", studies.table_local_epochs),
+    "gntk": Study("Sec. 6 and appendix: the generalization bound", inside.gntk_bound),
+}  # fmt: skip
+
+
+def study_named(name: str) -> Study:
+    """The study of that name."""
+    if name not in STUDIES:
+        raise ConfigError(f"Unknown study '{name}'.{nearest(name, STUDIES)}")
+    return STUDIES[name]
+
+
+def make(
+    name: str, options: Options, out: Path, on_cell: Callable[[int, int, Cell], None]
+) -> list[Table]:
+    """Run what is missing, write ``NAME.md``, ``.csv``, ``.json``, ``.png``, ``.svg``."""
+    study = study_named(name)
+
+    def run(cells: Sequence[Cell]) -> list[Done]:
+        return run_cells(cells, out / "cells", on_cell)
+
+    output = study.build(options, run)
+    out.mkdir(parents=True, exist_ok=True)
+    quick = "Quick: one seed, few rounds. Not to be quoted.\n\n" if options.quick else ""
+    head = f"# {name}\n\n{study.place} of the paper; preset {options.preset}.\n\n{quick}"
+    text = head + "\n".join(table.markdown() for table in output.tables)
+    if output.panels:
+        text += f"\n![{name}]({name}.svg)\n"
+    write_text(out / f"{name}.md", text)
+    for k, table in enumerate(output.tables):
+        write_text(out / (f"{name}.csv" if k == 0 else f"{name}-{k + 1}.csv"), table.csv())
+    about = {"name": name, "place": study.place, "preset": options.preset}
+    made = {"versions": versions(), "commit": commit(), "machine": machine()}
+    size = {"quick": options.quick, "seeds": len(options.all_seeds)}
+    tables = {"tables": [asdict(table) for table in output.tables]}
+    write_json(out / f"{name}.json", about | size | made | tables)
+    if output.panels:
+        save_figure(output.panels, out / name)
+    return output.tables
+
+
+def write_contents(out: Path, names: Sequence[str]) -> Path:
+    """One table of contents of what is in ``out``."""
+    lines = ["# The paper, table by table", ""]
+    lines += [f"- [{name}]({name}.md): {STUDIES[name].place}" for name in names]
+    path = out / "README.md"
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    write_atomically(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fedsage.config import load_config
+from fedsage.errors import ConfigError
+from fedsage.reproduce import cells as cells_module
+from fedsage.reproduce.cells import Cell, fingerprint, run_cells
+from fedsage.reproduce.figures import Panel, save_figure
+from fedsage.reproduce.make import STUDIES, study_named
+from fedsage.reproduce.paper import paper_accuracy, paper_values
+from fedsage.reproduce.tables import Table, beside_paper, paired
+from tests.conftest import SMALL
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
+
+PROMISED = {
+    "table-datasets", "table-main", "figure-alpha", "figure-hide-ratio", "figure-labels",
+    "figure-curves", "figure-dgen", "table-fgen", "table-shared-neighgen", "table-batch-size",
+    "table-local-epochs", "gntk",
+}  # fmt: skip
+
+
+def small_cells(count: int) -> list[Cell]:
+    made = []
+    for seed in range(count):
+        run = {"run": {"method": "fedsage", "seed": seed}}
+        made.append(Cell({"method": "fedsage"}, load_config(SMALL, run)))
+    return made
+
+
+def test_every_promised_name_is_there() -> None:
+    assert set(STUDIES) == PROMISED
+    with pytest.raises(ConfigError, match="Did you mean 'table-main'"):
+        study_named("table-mian")
+
+
+def test_a_stopped_study_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ran = cells_module.run_config, []
+
+    def counted(config, on_line):  # type: ignore[no-untyped-def]
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(config.run.seed)
+        return real(config, on_line)
+
+    monkeypatch.setattr(cells_module, "run_config", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(small_cells(4), tmp_path / "cells", lambda done, total, cell: None)
+    monkeypatch.setattr(cells_module, "run_config", real)
+    told: list[int] = []
+    done = run_cells(small_cells(4), tmp_path / "cells", lambda k, total, cell: told.append(k))
+    assert ran == [0, 1] and told == [1, 2, 3, 4]
+    fresh = run_cells(small_cells(4), tmp_path / "other", lambda k, total, cell: None)
+    hashes = [[one.record["model_sha256"] for one in each] for each in (done, fresh)]
+    assert hashes[0] == hashes[1] and len(set(hashes[0])) == 4
+
+
+def test_a_cell_is_known_by_the_settings_that_its_method_uses() -> None:
+    def mark(method: str, **sections: object) -> str:
+        return fingerprint(load_config(SMALL, sections, {"run": {"method": method}}))
+
+    alpha, rank = {"neighgen": {"alpha": 3}}, {"mend": {"rank": 3}}
+    assert mark("fedsage") == mark("fedsage", **alpha) == mark("fedsage", **rank)
+    assert mark("fedsage+copy") == mark("fedsage+copy", **alpha)
+    assert mark("fedsage+copy") != mark("fedsage+copy", **rank)
+    assert mark("fedsage+neighgen") != mark("fedsage+neighgen", **alpha)
+    assert mark("fedsage") == mark("fedsage", run={"workers": 4})
+    assert mark("fedsage") != mark("fedsage", classifier={"eta": 0.5})
+
+
+def test_a_cell_beyond_two_standard_deviations_is_marked() -> None:
+    assert beside_paper([0.80, 0.82], [0.81, 0.01])["marked"] == ""
+    far = beside_paper([0.80, 0.82], [0.90, 0.01])
+    assert far["marked"] == "differs" and far["difference"] == pytest.approx(-0.09)
+    assert beside_paper([0.5], None)["paper"] is None
+
+
+def test_the_interval_of_paired_differences_is_student_s() -> None:
+    found = paired({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5, 2: 0.6, 3: 0.1})
+    assert found["difference"] == pytest.approx(0.1) and found["seeds"] == 3
+    half = 4.3027 * 0.1 / 3**0.5  # t for two degrees of freedom
+    assert found["to"] - found["difference"] == pytest.approx(half, rel=1e-3)
+    assert paired({0: 0.5}, {0: 0.4})["from"] is None
+
+
+def test_the_paper_s_contradictions_are_data() -> None:
+    also = {(one["dataset"], one["method"]): one["accuracy"]
+            for one in paper_values()["table-main"]["also"]}  # fmt: skip
+    assert also == {("citeseer", "fedsage"): 0.7393, ("msacademic", "fedsage+"): 0.9414}
+    assert paper_accuracy("fedsage", "citeseer", 3, "louvain") == 0.7241
+    assert paper_accuracy("fedsage+neighgen", "cora", 3, "louvain") == 0.8686
+
+
+def test_a_table_says_the_same_in_every_form() -> None:
+    rows = [{"a": 1, "b": 0.25, "c": None}, {"a": 2, "b": 0.5, "c": "x"}]
+    table = Table("T", rows, "words")
+    assert "| 1 | 0.2500 |  |" in table.markdown() and "words" in table.markdown()
+    back = list(csv.DictReader(table.csv().splitlines()))
+    assert back == [{"a": "1", "b": "0.25", "c": ""}, {"a": "2", "b": "0.5", "c": "x"}]
+
+
+@pytest.mark.slow
+def test_figures_are_written_as_png_and_svg(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    panels = [
+        Panel("a", "x", "y", curves={"one": [(1, 2, 0.1), (2, 3, 0.1)]}, log_x=True),
+        Panel("b", "x", "y", bars={"one": [1, 2]}, groups=["p", "q"]),
+        Panel("c", "x", "y", counts=[[1, 0], [0, 2]]),
+    ]
+    written = save_figure(panels, tmp_path / "figure")
+    assert [path.suffix for path in written] == [".png", ".svg"]
+    assert all(path.stat().st_size > 3000 for path in written)
+    again = save_figure(panels, tmp_path / "again")
+    assert written[1].read_bytes() == again[1].read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["table-datasets", "table-fgen", "figure-dgen"])
+def test_a_quick_study_writes_all_its_files_and_says_that_it_is_quick(
+    fedsage: Call, name: str, tmp_path: Path
+) -> None:
+    done = fedsage("reproduce", name, "--quick", "--out", str(tmp_path / "out"))
+    assert done.code == 0, done.err
+    assert "Not to be quoted" in done.out
+    assert "Quick" in (tmp_path / "out" / f"{name}.md").read_text()
+    kept = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+    assert kept["quick"] is True and kept["tables"][0]["rows"]
+    assert (tmp_path / "out" / f"{name}.csv").exists()
+    assert (tmp_path / "out" / f"{name}.png").exists() == name.startswith("figure")

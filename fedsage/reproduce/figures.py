@@ -75,7 +75,8 @@ def draw(axis: Any, panel: Panel) -> None:
         places = [g - 0.4 + (k + 0.5) * width for g in range(len(values))]
         axis.bar(places, values, width, color=COLORS[k % 8], label=name)
     if panel.bars:
-        axis.set_xticks(range(len(panel.groups)), panel.groups)
+        slanted = {"rotation": 30, "ha": "right"} if max(map(len, panel.groups)) > 5 else {}
+        axis.set_xticks(range(len(panel.groups)), panel.groups, **slanted)
     if panel.counts is not None:
         image = axis.imshow(panel.counts, origin="lower", cmap="Blues", aspect="auto")
         axis.figure.colorbar(image, ax=axis, label="nodes")

@@ -11,7 +11,7 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"errors", "shapes", "rng", "config"},
+    {"errors", "shapes", "rng", "config", "wording"},
     {"graph"},
     {"models", "theory"},
     {"protocol"},

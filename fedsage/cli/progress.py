@@ -20,20 +20,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedsage.wording import size
+
 if TYPE_CHECKING:
     from fedsage.evaluation.results import HistoryLine
 
 OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
-
-
-def size(num_bytes: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} TB"
 
 
 def carried(line: HistoryLine) -> str:

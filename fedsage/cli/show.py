@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsage.cli.progress import size
+from fedsage.wording import size
 
 if TYPE_CHECKING:
     from fedsage.compare import Row

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedsage.report.charts import Line, bar_chart, heat_map, legend, line_chart
 from fedsage.report.read import Run, by_method
+from fedsage.wording import size
 
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 
@@ -70,15 +71,6 @@ def spread(values: Sequence[float | None]) -> str:
         return "–"
     more = f" ± {stdev(known):.4f}" if len(known) > 1 else ""
     return f"{mean(known):.4f}{more}"
-
-
-def size(num_bytes: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} TB"
 
 
 def headline(groups: Mapping[str, Sequence[Run]]) -> str:

@@ -54,5 +54,5 @@ def test_a_kill_at_any_moment_leaves_no_half_file() -> None:
         for line in (folder / "history.jsonl").read_text().splitlines():
             assert json.loads(line)["phase"] == "classifier"
         if (folder / "result.json").exists():
-            assert read_result(folder)["method"] == "fedsage"
+            assert read_result(folder)["method"] == "fedsage+"
             load_models(folder)

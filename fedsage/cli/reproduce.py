@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,9 @@ def reproduce(
         str | None, typer.Option(help="some of them, e.g. cora,citeseer")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder (default: under runs/)")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="runs at a time (default: one for each core)")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make a table or figure of the paper; what was done before is not done again."""
@@ -48,7 +52,7 @@ def reproduce(
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
     tables = []
     for one in names:
-        found = make(one, asked, folder, Progress(one))
+        found = make(one, asked, folder, Progress(one), jobs or os.cpu_count() or 1)
         tables += found
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)
         if not json:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,8 +33,17 @@ class Done:
 
     labels: Labels
     seed: int
+    settings: str  # their fingerprint
+    commit: str
     record: dict[str, Any]
     history: list[dict[str, Any]]
+
+    def brief(self) -> dict[str, Any]:
+        """What a study's JSON file keeps of the run."""
+        kept = ("accuracy", "macro_f1", "round", "validation", "cpu_seconds", "model_sha256")
+        found = {key: self.record[key] for key in kept}
+        where = {"seed": self.seed, "settings": self.settings, "commit": self.commit}
+        return {**self.labels} | where | found
 
 
 def fingerprint(config: Config) -> str:
@@ -45,28 +56,60 @@ def fingerprint(config: Config) -> str:
 
 
 def run_cells(
-    cells: Sequence[Cell], store: Path, on_cell: Callable[[int, int, Cell], None]
+    cells: Sequence[Cell],
+    store: Path,
+    on_cell: Callable[[int, int, Cell], None],
+    jobs: int = 1,
 ) -> list[Done]:
     """Run what is not in ``store`` yet; each cell is written whole when it ends."""
+    missing = {path: cell for cell in cells if not (path := kept_at(store, cell)).exists()}
+    store.mkdir(parents=True, exist_ok=True)
+    for k, cell in enumerate(ended(missing, jobs)):
+        on_cell(k + 1, len(missing), cell)
     done = []
-    for k, cell in enumerate(cells):
-        path = store / f"{fingerprint(cell.config)}.json"
-        if not path.exists():
-            result = run_config(cell.config, ignore_line)
-            store.mkdir(parents=True, exist_ok=True)
-            kept = {
-                "record": asdict(result.record),
-                "history": [asdict(line) for line in result.history],
-                "versions": versions(),
-                "commit": commit(),
-                "machine": machine(),
-            }
-            write_json(path, kept)
-        found = json.loads(path.read_text())
-        seed = cell.config.run.seed
-        done.append(Done(cell.labels, seed, found["record"], found["history"]))
-        on_cell(k + 1, len(cells), cell)
+    for cell in cells:
+        found = json.loads(kept_at(store, cell).read_text())
+        mark, seed = fingerprint(cell.config), cell.config.run.seed
+        kept = (found[key] for key in ("commit", "record", "history"))
+        done.append(Done(cell.labels, seed, mark, *kept))
     return done
+
+
+def kept_at(store: Path, cell: Cell) -> Path:
+    """The file of a cell."""
+    return store / f"{fingerprint(cell.config)}.json"
+
+
+def ended(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
+    """Run cells, ``jobs`` at a time, each in a process of its own; give each as it ends."""
+    if jobs == 1 or len(missing) < 2:
+        for path, cell in missing.items():
+            run_cell(cell.config, path)
+            yield cell
+        return
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    try:
+        waiting = {
+            pool.submit(run_cell, cell.config, path): cell for path, cell in missing.items()
+        }
+        for one in as_completed(waiting):
+            one.result()
+            yield waiting[one]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def run_cell(config: Config, path: Path) -> None:
+    """Run one cell and keep what came of it."""
+    result = run_config(config, ignore_line)
+    kept = {
+        "record": asdict(result.record),
+        "history": [asdict(line) for line in result.history],
+        "versions": versions(),
+        "commit": commit(),
+        "machine": machine(),
+    }
+    write_json(path, kept)
 
 
 def grouped(done: Sequence[Done]) -> list[tuple[Labels, list[Done]]]:

@@ -22,6 +22,7 @@ class Study:
 
     place: str
     build: Callable[[Options, Run], Output]
+    timed: bool = False  # shows seconds, so its runs must not stand in each other's way
 
 
 STUDIES: dict[str, Study] = {
@@ -30,7 +31,7 @@ STUDIES: dict[str, Study] = {
     "figure-alpha": Study("Fig. 3 (a)", studies.figure_alpha),
     "figure-hide-ratio": Study("Fig. 3 (b)", studies.figure_hide_ratio),
     "figure-labels": Study("Fig. 4", inside.figure_labels),
-    "figure-curves": Study("Fig. 5", inside.figure_curves),
+    "figure-curves": Study("Fig. 5", inside.figure_curves, timed=True),
     "figure-dgen": Study("Appendix, figure on dGen", inside.figure_dgen),
     "table-fgen": Study("Appendix, table on fGen", inside.table_fgen),
     "table-shared-neighgen": Study("Appendix, table on shared NeighGens",
@@ -49,13 +50,19 @@ def study_named(name: str) -> Study:
 
 
 def make(
-    name: str, options: Options, out: Path, on_cell: Callable[[int, int, Cell], None]
+    name: str,
+    options: Options,
+    out: Path,
+    on_cell: Callable[[int, int, Cell], None],
+    jobs: int = 1,
 ) -> list[Table]:
     """Run what is missing, write ``NAME.md``, ``.csv``, ``.json``, ``.png``, ``.svg``."""
-    study = study_named(name)
+    study, ran = study_named(name), list[Done]()
 
     def run(cells: Sequence[Cell]) -> list[Done]:
-        return run_cells(cells, out / "cells", on_cell)
+        found = run_cells(cells, out / "cells", on_cell, 1 if study.timed else jobs)
+        ran.extend(found)
+        return found
 
     output = study.build(options, run)
     out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +78,8 @@ def make(
     made = {"versions": versions(), "commit": commit(), "machine": machine()}
     size = {"quick": options.quick, "seeds": len(options.all_seeds)}
     tables = {"tables": [asdict(table) for table in output.tables]}
-    write_json(out / f"{name}.json", about | size | made | tables)
+    runs = {"runs": [one.brief() for one in ran]}
+    write_json(out / f"{name}.json", about | size | made | tables | runs)
     if output.panels:
         save_figure(output.panels, out / name)
     return output.tables

@@ -71,15 +71,17 @@ def cells(
     return made
 
 
-def accuracies(done: Iterable[Done]) -> dict[int, float]:
-    """Global accuracy by seed."""
-    return {one.seed: float(one.record["accuracy"]["global"]) for one in done}
+def accuracies(done: Iterable[Done], queries: str = "global") -> dict[int, float]:
+    """Accuracy by seed, of queries on the whole graph or on what each owner holds."""
+    return {one.seed: float(one.record["accuracy"][queries]) for one in done}
 
 
 def accuracy_rows(done: Sequence[Done], paper: Callable[[Labels], Any]) -> list[Row]:
     """Every group of cells beside the paper's value."""
     return [
-        labels | beside_paper(list(accuracies(group).values()), paper(labels))
+        labels
+        | beside_paper(list(accuracies(group).values()), paper(labels))
+        | {"local": mean(accuracies(group, "local").values())}
         for labels, group in grouped(done)
     ]
 
@@ -120,12 +122,16 @@ def table_main(options: Options, run: Run) -> Output:
         found = values[labels["dataset"]].get(labels["method"])
         return found[values["owners"].index(labels["M"])] if found else None
 
-    groups = {tuple(labels.values()): accuracies(group) for labels, group in grouped(done)}
+    groups = {tuple(labels.values()): group for labels, group in grouped(done)}
     gaps = [
-        {"dataset": dataset, "M": owners, "what": f"{method} − fedsage"}
-        | paired(found, groups[dataset, owners, "fedsage"])
+        {"dataset": dataset, "M": owners, "what": f"{method} − fedsage", "queries": queries}
+        | paired(
+            accuracies(found, queries),
+            accuracies(groups[dataset, owners, "fedsage"], queries),
+        )
         for (dataset, owners, method), found in groups.items()
         if method in ("fedsage+", "oracle")
+        for queries in ("global", "local")
     ]
     note = " ".join(
         f"The paper also has {one['accuracy']} for {one['method']} on {one['dataset']}, "

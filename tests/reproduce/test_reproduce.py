@@ -58,8 +58,8 @@ def test_a_stopped_study_goes_on_where_it_was(
     monkeypatch.setattr(cells_module, "run_config", real)
     told: list[int] = []
     done = run_cells(small_cells(4), tmp_path / "cells", lambda k, total, cell: told.append(k))
-    assert ran == [0, 1] and told == [1, 2, 3, 4]
-    fresh = run_cells(small_cells(4), tmp_path / "other", lambda k, total, cell: None)
+    assert ran == [0, 1] and told == [1, 2]
+    fresh = run_cells(small_cells(4), tmp_path / "other", lambda k, total, cell: None, jobs=2)
     hashes = [[one.record["model_sha256"] for one in each] for each in (done, fresh)]
     assert hashes[0] == hashes[1] and len(set(hashes[0])) == 4
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from fedsage.errors import ConfigError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
@@ -142,19 +140,8 @@ def gen_record(t: int, done: Mapping[OwnerId, GenDone]) -> RoundRecord:
     def mean(name: str) -> float:
         return sum(getattr(each, name) for each in done.values()) / len(done)
 
-    loss = finite(mean("loss"), t, "neighgen.eta")
     terms = {name: mean(name) for name in ("degree", "feature", "classification")}
-    return RoundRecord("neighgen", t, loss, None, terms=terms)
-
-
-def finite(loss: float, t: int, setting: str) -> float:
-    """The loss, unless training diverged."""
-    if not math.isfinite(loss):
-        raise ConfigError(
-            f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "
-            f"learning rate ({setting}), or check the scale of the features."
-        )
-    return loss
+    return RoundRecord("neighgen", t, mean("loss"), None, terms=terms)
 
 
 def fedsage(
@@ -182,7 +169,7 @@ def fedsage(
         judged = selection == "validation" and any(reply.total for reply in hits.values())
         if not judged or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
-        loss = finite(sum(losses.values()) / len(losses), t, "classifier.eta")
+        loss = sum(losses.values()) / len(losses)
         on_round(RoundRecord("classifier", t, loss, validation))
     if best.round != rounds_c - 1:
         engine.broadcast_classifier(best.classifier)

@@ -36,9 +36,10 @@ from fedsage.prepare import (
     way_of_mending,
     whole_graph_engine,
 )
-from fedsage.protocol.engine import Engine, Phase, Traffic
+from fedsage.protocol.engine import Engine, Traffic
 from fedsage.protocol.messages import Hits, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Phase
 from fedsage.protocol.server import share_of_hits
 from fedsage.record import Stopwatch, record_of
 from fedsage.rng import generator

@@ -34,10 +34,10 @@ def server_execution_for_gen(engine: Engine, t: int) -> dict[OwnerId, GenDone]:
     \nabla \mathcal{L}^f_{i,j}`, unweighted.
     """
     offers = engine.local_request(t)  # C
-    replies = engine.feed_forward({i: except_for(i, offers) for i in engine.owners})  # D
+    replies = engine.feed_forward({i: except_for(i, offers) for i in offers})  # D
     sums = {
         i: GenGradient(t, add_up([reply.of[i] for j, reply in replies.items() if j != i]))
-        for i in engine.owners
+        for i in offers
     }
     del offers, replies  # M² gradients: no need to keep them while their sums are sent
     return engine.update_neighgen(sums)  # E

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -282,7 +283,7 @@ def whole_graph(method: str, setting: Setting) -> Graph:
     return setting.graph
 
 
-def whole_graph_engine(setting: Setting) -> InProcessEngine:
+def whole_graph_engine(setting: Setting, checkpoint: Path | None = None) -> InProcessEngine:
     """GlobSage's one owner: G, with the union of all owners' splits."""
     graph = whole_graph("globsage", setting)
     parts = list(zip(setting.owners.nodes, setting.splits, strict=True))
@@ -293,4 +294,4 @@ def whole_graph_engine(setting: Setting) -> InProcessEngine:
     )
     training = replace(setting.training, moments="own")
     owner = DataOwner(0, graph, split, setting.shape, training, setting.seed)
-    return InProcessEngine([owner])
+    return InProcessEngine([owner], folder=checkpoint)

@@ -13,7 +13,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import announce_compiling, ensure_here, rounds
-from fedsage.config import Config
+from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,14 +39,16 @@ def run(
     engine: options.Engine = None,
     out: Out = None,
     force: options.Force = False,
+    resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
     """Train one method on one graph, judge it, keep the result."""
     settings = options.config_from(
+        stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
     )  # fmt: skip
-    record = run_into(settings, out or fresh(run_name(settings)), force)
+    record = run_into(settings, out or fresh(run_name(settings)), force, resume)
     if json:
         show.print_json(asdict(record))
     else:
@@ -68,6 +70,7 @@ def compare(
     engine: options.Engine = None,
     out: Out = None,
     force: options.Force = False,
+    resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
     """Train several methods on the same graph, owners and seeds."""
@@ -88,11 +91,11 @@ def compare(
         check_method(name)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
-    check_free(folder, force)
+    check_free(folder, force or resume)
 
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
-        return run_into(chosen, folder / f"{name}-seed{chosen.run.seed}", force)
+        return run_into(chosen, folder / f"{name}-seed{chosen.run.seed}", force, resume)
 
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
@@ -106,27 +109,55 @@ def compare(
     print(f"Written to {folder}")
 
 
-def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
-    """One run with progress on stderr and its files in ``folder``; the result comes last."""
+def stored_settings(out: Path | None) -> Settings | None:
+    """The settings of the run to go on with; nothing where it never began."""
+    from fedsage.evaluation.results import CHECKPOINT, RESULT, read_settings
+
+    if out is None:
+        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+    if not (out / CHECKPOINT).is_dir() and not (out / RESULT).exists():
+        raise ConfigError(
+            f"--resume: {out} holds no run that was stopped (there is no {CHECKPOINT} in it). "
+            "Check the folder, or leave out --resume to start a new run."
+        )
+    return read_settings(out)
+
+
+def run_into(settings: Config, folder: Path, force: bool, resume: bool = False) -> RunRecord:
+    """One run with progress on stderr and its files in ``folder``; the result comes last.
+
+    To resume is to go on after the last round in its checkpoint. A run that is finished is
+    left as it is.
+    """
     from fedsage.evaluation.results import (
+        CHECKPOINT,
+        RESULT,
         HistoryLine,
         Provenance,
         append_history,
         check_free,
         claim,
+        end_checkpoint,
+        read_record,
         write_result,
+        write_settings,
     )
     from fedsage.models.classifier import save_models
     from fedsage.runs import check_method, run_config
 
     check_method(settings.run.method)
-    check_free(folder, force)
+    if resume and (folder / RESULT).exists():
+        print(f"{folder} is finished: nothing is left to do.", file=sys.stderr)
+        end_checkpoint(folder)
+        return read_record(folder)
+    check_free(folder, force or resume)
     ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
     with rounds(label, num_rounds(settings)) as progress:
 
         def on_start(kernel: str) -> None:
-            claim(folder)
+            claim(folder, resume)
+            write_settings(folder, settings.model_dump(mode="json"))
             if kernel == "fused":
                 announce_compiling()
 
@@ -134,10 +165,11 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
             append_history(folder, line)
             progress(line)
 
-        result = run_config(settings, on_line, folder, on_start)
+        result = run_config(settings, on_line, folder, on_start, folder / CHECKPOINT)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
     write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
+    end_checkpoint(folder)
     return result.record
 
 

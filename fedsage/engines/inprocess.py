@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeAlias
 
+from fedsage.engines.keeper import Keeper
 from fedsage.engines.wire import Message, decode, encode
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
@@ -24,6 +26,7 @@ class InProcessEngine(Engine):
 
     Every message is encoded, counted and decoded again, so that no owner ever shares an
     object with the server or with another owner. The result does not depend on ``workers``.
+    With a ``folder``, every owner keeps there what it takes to go on after a kill.
     """
 
     def __init__(
@@ -31,9 +34,12 @@ class InProcessEngine(Engine):
         owners: Sequence[DataOwner],
         workers: int = 1,
         on_message: OnMessage = ignore_message,
+        folder: Path | None = None,
     ) -> None:
         super().__init__([owner.id for owner in owners])
-        self._owners = {owner.id: owner for owner in owners}
+        self.keepers = {
+            owner.id: Keeper(owner, folder and folder / f"owner-{owner.id}") for owner in owners
+        }
         self._workers = workers
         self._on_message = on_message
 
@@ -46,7 +52,7 @@ class InProcessEngine(Engine):
         def one(i: OwnerId) -> tuple[int, bytes]:
             frame = frame_for(i)
             request = decode(procedure.request, frame)
-            return len(frame), encode(procedure.run(self._owners[i], request))
+            return len(frame), encode(self.keepers[i].perform(procedure, request))
 
         replies: dict[OwnerId, Reply | Miss] = {}
         traffic = self.traffic[procedure.phase]

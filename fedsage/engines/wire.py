@@ -112,7 +112,7 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
     """The inverse of ``flatten``, as the types of the message's fields say."""
     if path in tensors:
         return tensors[path]
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         types = field_types(kind)
         inside = {name: f"{path}/{name}" for name in types}
         return kind(
@@ -125,6 +125,6 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
 
 
 @cache
-def field_types(kind: Any) -> dict[str, Any]:
+def field_types(kind: type) -> dict[str, Any]:
     """The type of every field of a message."""
     return get_type_hints(kind)

@@ -81,6 +81,7 @@ def conduct(
     common |= {
         "mend": timed(mending_of(way, setting, config.neighgen.rounds_gen), watch),
         "queries": config.mend.queries,
+        "aggregate": classifier.aggregate,
     }
     if alone:
         engines = [InProcessEngine([owner], folder=checkpoint) for owner in owners]
@@ -122,6 +123,7 @@ def by_own_method(
     """A user's method; one with a loop of its own starts from the beginning again."""
     given = {key: value for key, value in common.items() if key != "mend"}
     if own.train is not fedsage:
+        del given["aggregate"]
         on_round = told(FORGET, engine.traffic, on_line)
         return own.train(engine, setting.phi, on_round=on_round, **given), FORGET
     journal = journal_of(engine, False, checkpoint)

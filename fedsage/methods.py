@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from fedsage.models.parameters import Parameters
+from fedsage.protocol.aggregate import Rule
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
     Classifier,
@@ -99,6 +100,7 @@ def fedsage_plus(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
     journal: Journal = FORGET,
 ) -> Outcome:
@@ -114,6 +116,7 @@ def fedsage_plus(
         rounds_c=rounds_c,
         selection=selection,
         queries=queries,
+        aggregate=aggregate,
         on_round=on_round,
         journal=journal,
     )
@@ -186,6 +189,7 @@ def fedsage(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
     journal: Journal = FORGET,
 ) -> Outcome:
@@ -205,7 +209,7 @@ def fedsage(
     )  # fmt: skip
     engine.broadcast_classifier(classifier)
     for t in range(start.t, rounds_c):
-        classifier, losses, hits = server_execution_for_c(engine, t)
+        classifier, losses, hits = server_execution_for_c(engine, t, aggregate)
         validation = validation_of(hits, queries)
         judged = selection == "validation" and any(reply.total for reply in hits.values())
         if not judged or validation > best.validation:
@@ -248,6 +252,7 @@ def locsage(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
     journal: Journal = FORGET,
 ) -> list[Outcome]:
@@ -270,6 +275,7 @@ def locsage(
                 rounds_c=rounds_c,
                 selection=selection,
                 queries=queries,
+                aggregate=aggregate,
                 on_round=of_owner,
                 journal=journal.of(owner),
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsage.bench.kills import killed_run, model_of
+from benchmarks.kills import killed_run, model_of
 from fedsage.config import Config, load_config
 from fedsage.errors import DataError
 from fedsage.evaluation.results import HistoryLine

@@ -42,6 +42,9 @@ Assignments: TypeAlias = Annotated[
 ]
 Engine: TypeAlias = Annotated[str | None, typer.Option(help="inprocess, the only one so far")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+Aggregate: TypeAlias = Annotated[
+    str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
+]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="go on with the run in --out that was stopped")
 ]
@@ -60,6 +63,7 @@ def config_from(
     partition: str | None = None,
     seed: int | None = None,
     engine: str | None = None,
+    aggregate: str | None = None,
 ) -> Config:
     """Flags over ``--set`` over ``--config`` over the preset; checked once.
 
@@ -70,6 +74,7 @@ def config_from(
     flags = {
         "run": given(method=method, seed=seed, engine=engine),
         "data": given(dataset=dataset, owners=owners, partition=partition),
+        "classifier": given(aggregate=aggregate),
     }
     if stored is None:
         return load_config(below, flags, preset=str(preset or in_file or "best"))

@@ -37,6 +37,7 @@ def run(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     engine: options.Engine = None,
+    aggregate: options.Aggregate = None,
     out: Out = None,
     force: options.Force = False,
     resume: options.Resume = False,
@@ -47,6 +48,7 @@ def run(
         stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+        aggregate=aggregate,
     )  # fmt: skip
     record = run_into(settings, out or fresh(run_name(settings)), force, resume)
     if json:
@@ -68,6 +70,7 @@ def compare(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     engine: options.Engine = None,
+    aggregate: options.Aggregate = None,
     out: Out = None,
     force: options.Force = False,
     resume: options.Resume = False,
@@ -77,6 +80,7 @@ def compare(
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+        aggregate=aggregate,
     )  # fmt: skip
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fedsage.engines.keeper import Keeper
 from fedsage.engines.wire import Message, decode, encode
@@ -44,7 +44,7 @@ class InProcessEngine(Engine):
         self._on_message = on_message
 
     def carry(
-        self, procedure: Procedure[Request, Reply], requests: Mapping[OwnerId, Request]
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
     ) -> dict[OwnerId, Reply | Miss]:
         """Requests there and replies back, as bytes, which are counted."""
         frame_for = encoder(requests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fedsage.engines.checkpoint import Shelf
 from fedsage.errors import ProtocolError
@@ -40,7 +41,7 @@ class Keeper:
         assert self.folder is not None
         return Shelf(self.folder, kind)
 
-    def perform(self, procedure: Procedure[Request, Reply], request: Request) -> Reply:
+    def perform(self, procedure: Procedure[Any, Request, Reply], request: Request) -> Reply:
         """Run a procedure and keep what it changed."""
         reply = procedure.run(self.owner, request)
         if self.folder is None:
@@ -72,7 +73,7 @@ class Keeper:
             return mended
         return mended and self.shelf("classifier").get(t, ClassifierState) is not None
 
-    def mended_by(self) -> Procedure[object, object] | None:
+    def mended_by(self) -> Procedure[DataOwner, Any, Any] | None:
         """The procedure that mended the graph, if it can be done again."""
         for procedure in PROCEDURES.values():
             if procedure.owed and self.shelf(procedure.name).get(0, procedure.request):

@@ -67,17 +67,17 @@ class Engine(ABC):
         }
         self.guard = Guard()
         self.misses: list[Miss] = []  # whoever reads them takes them out
-        self._owed: dict[OwnerId, tuple[Procedure[Any, Any], Any]] = {}
+        self._owed: dict[OwnerId, tuple[Procedure[Any, Any, Any], Any]] = {}
         self._holding = list(self.owners)  # have the classifier that was broadcast last
 
     @abstractmethod
     def carry(
-        self, procedure: Procedure[Request, Reply], requests: Mapping[OwnerId, Request]
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
     ) -> dict[OwnerId, Reply | Miss]:
         """Requests there and replies back."""
 
     def exchange(
-        self, procedure: Procedure[Request, Reply], requests: Mapping[OwnerId, Request]
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
     ) -> dict[OwnerId, Reply]:
         """Ask those owners, and return the replies that may be used."""
         ready = self._settle(requests)
@@ -110,7 +110,7 @@ class Engine(ABC):
         return {i: request for i, request in requests.items() if i not in self._owed}
 
     def _ask_all(
-        self, procedure: Procedure[Request, Reply], request: Request
+        self, procedure: Procedure[Any, Request, Reply], request: Request
     ) -> dict[OwnerId, Reply]:
         return self.exchange(procedure, dict.fromkeys(self.owners, request))
 

@@ -50,7 +50,7 @@ class Guard:
 
     def refusals(
         self,
-        procedure: Procedure[Any, Any],
+        procedure: Procedure[Any, Any, Any],
         requests: Mapping[OwnerId, Any],
         replies: Mapping[OwnerId, Any],
     ) -> dict[OwnerId, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FedSageError(Exception):
@@ -16,6 +16,25 @@ class ConfigError(FedSageError):
 
 class DataError(FedSageError):
     """A graph or dataset file is not what it should be."""
+
+
+class DataErrors(DataError):
+    """Everything that is wrong with someone's tables, a line for each problem."""
+
+    def __init__(self, place: str, lines: Sequence[str], count: int) -> None:
+        self.place, self.lines, self.count = place, tuple(lines), count
+        problems = "1 problem" if count == 1 else f"{count:,} problems"
+        super().__init__("\n".join([f"{place} has {problems}:", *(f"- {x}" for x in lines)]))
+
+    @property
+    def in_one_line(self) -> str:
+        """The first problem, and how to see the others."""
+        if self.count == 1:
+            return f"{self.place}: {self.lines[0]}"
+        return (
+            f"{self.place} has {self.count:,} problems, the first: {self.lines[0]} "
+            f"See them all with 'fedsage data check {self.place}'."
+        )
 
 
 class ProtocolError(FedSageError):

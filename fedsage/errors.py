@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+SHOWN = 20  # names in an error line
+
 
 class FedSageError(Exception):
     """Something the user can put right. Says what is wrong, what we saw, what to do."""
@@ -49,4 +51,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` or the list of what is known: the end of an error line."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f" Did you mean '{close[0]}'?" if close else f" Known: {', '.join(names)}."
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f" Known: {', '.join(names[:SHOWN])}{more}."

@@ -9,7 +9,7 @@ import typer
 
 from fedsage.config import Config, load_config, overlaid, read_assignments, read_toml
 
-DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz)"
+DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
 
 Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS} (default: cora)")]
 Owners: TypeAlias = Annotated[

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,7 +59,7 @@ def read_cells(path: Path, problems: Problems) -> Cells | None:
     """A table of text from a file; None where not even its columns can be told."""
     try:
         return read_parquet(path) if path.suffix == ".parquet" else read_csv(path, problems)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except pa.ArrowException as error:
         reason = " ".join(str(error).split())[:200]
         remedy = "Write it again, with one text or number in each cell."
         problems.add("unreadable", path.name, f"cannot be read as parquet ({reason})", remedy)
@@ -69,15 +70,27 @@ def read_cells(path: Path, problems: Problems) -> Cells | None:
 
 
 def read_parquet(path: Path) -> Cells:
-    """A parquet file; its rows are numbered from 1."""
+    """A parquet file."""
     return cells_of(pa.parquet.read_table(path, memory_map=True), path.name)
 
 
-def cells_of(table: object, file: str) -> Cells:
-    """A table in memory: pandas, Arrow, a dict of arrays, anything Arrow takes."""
-    held = table if isinstance(table, pa.Table) else pa.table(table)
-    columns = {name: as_text(held[i]) for i, name in enumerate(held.column_names)}
-    return Cells(file, columns, held.num_rows, lambda row: f"row {row + 1}")
+def cells_in_memory(table: Any, name: str, problems: Problems) -> Cells | None:
+    """A table that a user holds: pandas, Arrow, a dict of columns, anything Arrow takes."""
+    try:
+        return cells_of(table if isinstance(table, pa.Table) else pa.table(table), name)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        remedy = "Give a pandas or Arrow table, or a dict of columns of the same length."
+        problems.add(
+            "unreadable", name, f"{type(table).__name__} is no table ({reason})", remedy
+        )
+    return None
+
+
+def cells_of(table: pa.Table, file: str) -> Cells:
+    """An Arrow table; its rows are numbered from 1."""
+    columns = {name: as_text(table[i]) for i, name in enumerate(table.column_names)}
+    return Cells(file, columns, table.num_rows, lambda row: f"row {row + 1}")
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

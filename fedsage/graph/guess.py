@@ -80,20 +80,20 @@ def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
         pc.equal(column, ""), pc.is_in(lower, value_set=pa.array(sorted(NOTHING), pa.string()))
     )
     num_empty = int(pc.sum(nothing).as_py() or 0)
-    values = distinct(cells, name)
+    num_values = int(pc.count_distinct(column.filter(pc.not_equal(column, ""))).as_py())
     empty = f", {num_empty:,} empty" if num_empty else ""
     kept = Cells(cells.file, {name: column.filter(pc.invert(nothing))}, 0, cells.row_name)
     trouble = Problems("guess")
     numbers = checked_numbers(kept, name, trouble)[0]
     if not trouble.counts and len(numbers):
         seen = f"{numbers.min():g} to {numbers.max():g}{empty}"
-        if 2 < len(values) <= FEW and (numbers == np.round(numbers)).all():
+        if 2 < num_values <= FEW and (numbers == np.round(numbers)).all():
             seen += "; a category, if these numbers are codes"
         return Feature(name, "number", missing="mean" if num_empty else "refused"), seen
-    if values and len(values) <= MOST_CATEGORIES and len(values) < cells.num_rows:
-        note = f"those of this owner{empty}"
-        return Feature(name, "category", categories=tuple(values)), note
-    return None, f"{len(values):,} different texts"
+    if 0 < num_values <= MOST_CATEGORIES and num_values < cells.num_rows:
+        categories = tuple(distinct(cells, name))
+        return Feature(name, "category", categories=categories), f"those of this owner{empty}"
+    return None, f"{num_values:,} different texts"
 
 
 def distinct(cells: Cells, name: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ RESERVED = ("id", "split")  # columns with a meaning of their own
 KEYS = ("classes", "features", "sparse", "label", "ignored")
 FEATURE_KEYS = {"number": ("kind", "scaling", "missing"), "category": ("kind", "categories")}
 CHOICES = {"scaling": ("standard", "none"), "missing": ("refused", "mean")}
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys that TOML takes without quotes
 DENSE_SHARE = 4  # features are kept sparse where at most one value in so many is not zero
 
 Kind: TypeAlias = Literal["number", "category", "sparse"]
@@ -279,7 +281,8 @@ def schema_text(schema: Schema, notes: Mapping[str, str] | None = None) -> str:
     for name, keys in content["features"].items():
         note = f"  # {notes[name]}" if name in notes else ""
         pairs = ", ".join(f"{key} = {toml(value)}" for key, value in keys.items())
-        lines.append(f"{toml(name)} = {{ {pairs} }}{note}")
+        key = name if BARE.fullmatch(name) else toml(name)
+        lines.append(f"{key} = {{ {pairs} }}{note}")
     return "\n".join(lines) + "\n"
 
 

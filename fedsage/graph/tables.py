@@ -48,7 +48,10 @@ class Tables:
         return len(self.ids)
 
     def induced(self, nodes: NodeIds, split: Split | None = None) -> Tables:
-        """The tables of ``nodes`` alone, in the given order, with links among them."""
+        """The tables of ``nodes`` alone, in the given order, with links among them.
+
+        Each keeps its part of the split unless another ``split`` of ``nodes`` is given.
+        """
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
         links = place[self.links]
@@ -60,7 +63,7 @@ class Tables:
             sparse=self.sparse[nodes],
             y=self.y[nodes],
             links=links[:, (links >= 0).all(axis=0)],
-            split=split,
+            split=split or (None if self.split is None else restricted(self.split, place)),
         )
 
 
@@ -188,7 +191,8 @@ def tables_from(
     problems: Problems,
 ) -> Tables:
     """Check cells of text against the schema; a table that is None was noted already."""
-    from fedsage.graph.parse import parse_links, parse_nodes, parse_sparse
+    from fedsage.graph.parse import parse_nodes
+    from fedsage.graph.parse_links import parse_links, parse_sparse
 
     names = [feature.name for feature in schema.of_kind("sparse")]
     if features and not names:
@@ -218,6 +222,12 @@ def tables_from(
 def split_of(parts: Int[Array, " V"]) -> Split:
     """The nodes of each part, from a number for each node."""
     return Split(*(frozen(np.flatnonzero(parts == part)) for part in range(3)))
+
+
+def restricted(split: Split, place: Int[Array, " V"]) -> Split:
+    """The same split of some nodes, which have new places; -1 for those that are left out."""
+    kept = [place[nodes][place[nodes] >= 0] for nodes in (split.train, split.val, split.test)]
+    return Split(*(frozen(np.sort(nodes)) for nodes in kept))
 
 
 def schema_path(folder: Path) -> Path:

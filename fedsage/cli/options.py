@@ -17,7 +17,7 @@ from fedsage.config import (
 )
 from fedsage.errors import ConfigError
 
-DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz)"
+DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
 
 Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS} (default: cora)")]
 Owners: TypeAlias = Annotated[

@@ -77,8 +77,8 @@ def compare(
     )  # fmt: skip
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
-    from fedsage.compare import as_json, write_rows
     from fedsage.compare import compare as compare_methods
+    from fedsage.compare import comparison_json, write_rows
     from fedsage.evaluation.results import check_free
     from fedsage.runs import check_method
 
@@ -97,7 +97,7 @@ def compare(
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
     if json:
-        show.print_json(as_json(rows))
+        show.print_json(comparison_json(rows))
         return
     data = settings.data
     many = "1 seed" if seeds == 1 else f"{seeds} seeds"

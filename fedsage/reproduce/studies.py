@@ -16,6 +16,17 @@ from fedsage.reproduce.paper import paper_values
 from fedsage.reproduce.tables import Row, Table, beside_paper, paired
 
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
+NAMES = {  # as the paper writes them, for figures
+    "cora": "Cora",
+    "citeseer": "CiteSeer",
+    "pubmed": "PubMed",
+    "msacademic": "MSAcademic",
+    "globsage": "GlobSage",
+    "locsage": "LocSage",
+    "locsage+": "LocSage+",
+    "fedsage": "FedSage",
+    "fedsage+": "FedSage+",
+}
 METHODS = ("globsage", "locsage", "locsage+", "fedsage", "fedsage+")
 QUICK: Settings = {"classifier": {"rounds_c": 8}, "neighgen": {"rounds_gen": 4}}
 Run: TypeAlias = Callable[[Sequence[Cell]], list[Done]]
@@ -155,7 +166,7 @@ def table_main(options: Options, run: Run) -> Output:
 
 
 def sweep(
-    options: Options, run: Run, key: str, points: Sequence[float], title: str, log_x: bool
+    options: Options, run: Run, key: str, points: Sequence[float], title: str, x_label: str
 ) -> Output:
     """FedSage+ with NeighGen, M = 3, over the values of one setting."""
     wanted = []
@@ -170,24 +181,27 @@ def sweep(
     for labels, group in grouped(done):
         each = list(accuracies(group).values())
         spread = stdev(each) if len(each) > 1 else 0.0
-        curves.setdefault(str(labels["dataset"]), []).append(
+        curves.setdefault(NAMES[str(labels["dataset"])], []).append(
             (float(labels[key]), mean(each), spread)
         )
-    table = Table(title, accuracy_rows(done),
-                  "The paper has a plot and no numbers.")  # fmt: skip
-    return Output([table], [Panel(title, key, "accuracy, global", curves=curves, log_x=log_x)])
+    note = "The paper has a plot and no numbers."
+    panel = Panel(
+        title, x_label, "accuracy, global", curves=curves, log_x=key == "alpha", at_least=0.1
+    )
+    return Output([Table(title, accuracy_rows(done), note)], [panel])
 
 
 def figure_alpha(options: Options, run: Run) -> Output:
     """Accuracy over α, with h = 15% and M = 3."""
     points = (0.1, 1.0, 10.0) if options.quick else (0.01, 0.1, 0.5, 1.0, 2.0, 10.0)
-    return sweep(options, run, "alpha", points, "α, h = 15%, M = 3", True)
+    return sweep(options, run, "alpha", points, "FedSage+, h = 15%, M = 3", "α")
 
 
 def figure_hide_ratio(options: Options, run: Run) -> Output:
     """Accuracy over h, with α = 1 and M = 3."""
     points = (0.01, 0.15, 0.3) if options.quick else (0.01, 0.05, 0.1, 0.15, 0.2, 0.3)
-    return sweep(options, run, "hide_ratio", points, "h, α = 1, M = 3", False)
+    label = "h, share of hidden nodes"
+    return sweep(options, run, "hide_ratio", points, "FedSage+, α = 1, M = 3", label)
 
 
 def table_shared_neighgen(options: Options, run: Run) -> Output:

@@ -12,6 +12,7 @@ from fedsage.errors import ConfigError
 from fedsage.reproduce import cells as cells_module
 from fedsage.reproduce.cells import Cell, Labels, fingerprint, run_cells
 from fedsage.reproduce.figures import Panel, save_figure
+from fedsage.reproduce.inside import time_of
 from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.paper import paper_accuracy, paper_values
 from fedsage.reproduce.studies import Options, Output, Run, accuracy_rows
@@ -145,6 +146,13 @@ def test_the_paper_s_contradictions_are_data() -> None:
     assert also == {("citeseer", "fedsage"): 0.7393, ("msacademic", "fedsage+"): 0.9414}
     assert paper_accuracy("fedsage", "citeseer", 3, "louvain") == 0.7241
     assert paper_accuracy("fedsage+neighgen", "cora", 3, "louvain") == 0.8686
+
+
+def test_time_adds_up_over_local_models() -> None:
+    lines = [("neighgen", 0, 3.0), ("classifier", 0, 4.0), ("classifier", 1, 6.0),
+             ("classifier", 0, 6.5), ("classifier", 1, 7.5)]  # fmt: skip
+    history = [dict(zip(("phase", "round", "seconds"), one, strict=True)) for one in lines]
+    assert time_of(history) == {1: 4.5, 2: 7.5}
 
 
 def test_a_table_says_the_same_in_every_form() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +26,10 @@ METHODS = (
     "mends: neighgen, copy, classes, subspace, shared; or a .py file with a METHOD of your own"
 )
 Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="send rounds and results to tensorboard, mlflow; may be repeated"),
+]
 Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
 
 
@@ -38,6 +44,7 @@ def run(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     out: Out = None,
+    track: Track = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -46,7 +53,8 @@ def run(
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
     )  # fmt: skip
-    record = run_into(settings, out or fresh(run_name(settings)), force)
+    trackers = trackers_named(track)
+    record = run_into(settings, out or fresh(run_name(settings)), force, trackers)
     if json:
         show.print_json(asdict(record))
     else:
@@ -67,6 +75,7 @@ def compare(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     out: Out = None,
+    track: Track = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -86,13 +95,15 @@ def compare(
         raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
     for name in names:
         check_method(name)
+    trackers = trackers_named(track)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
     check_free(folder, force)
 
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
-        return run_into(chosen, folder / f"{name}-seed{chosen.run.seed}", force)
+        place = folder / f"{name}-seed{chosen.run.seed}"
+        return run_into(chosen, place, force, trackers)
 
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
@@ -106,7 +117,19 @@ def compare(
     print(f"Written to {folder}")
 
 
-def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
+def trackers_named(words: list[str] | None) -> list[str]:
+    """The names behind ``--track``, one or several at a time; none that is not to be had."""
+    from fedsage.track import check_trackers
+
+    names = [name.strip() for word in words or [] for name in word.split(",")]
+    found = [name for name in dict.fromkeys(names) if name]
+    check_trackers(found)
+    return found
+
+
+def run_into(
+    settings: Config, folder: Path, force: bool, trackers: Sequence[str] = ()
+) -> RunRecord:
     """One run with progress on stderr and its files in ``folder``; the result comes last."""
     from fedsage.evaluation.results import (
         HistoryLine,
@@ -118,26 +141,33 @@ def run_into(settings: Config, folder: Path, force: bool) -> RunRecord:
     )
     from fedsage.models.classifier import save_models
     from fedsage.runs import check_method, run_config
+    from fedsage.track import Tracking, track
 
     check_method(settings.run.method)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
-    with rounds(label, num_rounds(settings)) as progress:
+    chosen = settings.model_dump(mode="json")
+    tracking = Tracking([])
+    with rounds(label, num_rounds(settings)) as progress, ExitStack() as stack:
 
         def on_start(kernel: str) -> None:
+            nonlocal tracking
             claim(folder)
+            tracking = stack.enter_context(track(trackers, folder, chosen))
             if kernel == "fused":
                 announce_compiling()
 
         def on_line(line: HistoryLine) -> None:
             append_history(folder, line)
+            tracking.round(line)
             progress(line)
 
         result = run_config(settings, on_line, folder, on_start)
+        tracking.result(result.record)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
-    write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
+    write_result(folder, result.record, Provenance(chosen, command))
     return result.record
 
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"protocol"},
     {"engines", "evaluation"},
     {"methods"},
-    {"custom"},
+    {"custom", "track"},
     {"prepare"},
     {"record", "journal"},
     {"conduct"},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +16,7 @@ from fedsage.cli import options, show
 
 if TYPE_CHECKING:
     from fedsage.reproduce.cells import Cell
+    from fedsage.reproduce.make import Made
 
 
 def reproduce(
@@ -50,22 +53,29 @@ def reproduce(
         ensure_here(dataset)
     announce_compiling()
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
-    tables = []
+    made = []
     for one in names:
         found = make(one, asked, folder, Progress(one), jobs or os.cpu_count() or 1)
-        tables += found
+        made.append(found)
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)
         if not json:
-            for table in found:
+            for table in found.tables:
                 columns = list(table.rows[0]) if table.rows else []
                 cells = [[cell(row[c]) for c in columns] for row in table.rows]
                 show.print_table(table.title, columns, cells)
     if name == "all":
         write_contents(folder, names)
     if json:
-        show.print_json({"rows": [row for table in tables for row in table.rows]})
+        show.print_json(all_rows(made))
     elif quick:
         print("Quick: one seed, few rounds. Not to be quoted.")
+
+
+def all_rows(made: Sequence[Made]) -> dict[str, Any]:
+    """The object of ``reproduce --json``: rows as of ``compare``, and the tables as shown."""
+    rows = [{"study": found.name} | row for found in made for row in found.rows]
+    tables = [{"study": f.name} | asdict(table) for f in made for table in f.tables]
+    return {"rows": rows, "tables": tables}
 
 
 def cell(value: object) -> str:

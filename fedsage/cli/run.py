@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +26,10 @@ METHODS = (
     "mends: neighgen, copy, classes, subspace, shared; or a .py file with a METHOD of your own"
 )
 Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="send rounds and results to tensorboard, mlflow; may be repeated"),
+]
 Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
 
 
@@ -39,6 +45,7 @@ def run(
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
     out: Out = None,
+    track: Track = None,
     force: options.Force = False,
     resume: options.Resume = False,
     json: options.Json = False,
@@ -50,7 +57,9 @@ def run(
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
         aggregate=aggregate,
     )  # fmt: skip
-    record = run_into(settings, out or fresh(run_name(settings)), force, resume)
+    trackers = trackers_named(track)
+    folder = out or fresh(run_name(settings))
+    record = run_into(settings, folder, force, trackers, resume)
     if json:
         show.print_json(asdict(record))
     else:
@@ -72,6 +81,7 @@ def compare(
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
     out: Out = None,
+    track: Track = None,
     force: options.Force = False,
     resume: options.Resume = False,
     json: options.Json = False,
@@ -84,8 +94,8 @@ def compare(
     )  # fmt: skip
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
-    from fedsage.compare import as_json, write_rows
     from fedsage.compare import compare as compare_methods
+    from fedsage.compare import comparison_json, write_rows
     from fedsage.evaluation.results import check_free
     from fedsage.runs import check_method
 
@@ -93,18 +103,20 @@ def compare(
         raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
     for name in names:
         check_method(name)
+    trackers = trackers_named(track)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
     check_free(folder, force or resume)
 
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
-        return run_into(chosen, folder / f"{name}-seed{chosen.run.seed}", force, resume)
+        place = folder / f"{name}-seed{chosen.run.seed}"
+        return run_into(chosen, place, force, trackers, resume)
 
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
     if json:
-        show.print_json(as_json(rows))
+        show.print_json(comparison_json(rows))
         return
     data = settings.data
     many = "1 seed" if seeds == 1 else f"{seeds} seeds"
@@ -127,7 +139,23 @@ def stored_settings(out: Path | None) -> Settings | None:
     return read_settings(out)
 
 
-def run_into(settings: Config, folder: Path, force: bool, resume: bool = False) -> RunRecord:
+def trackers_named(words: list[str] | None) -> list[str]:
+    """The names behind ``--track``, one or several at a time; none that is not to be had."""
+    from fedsage.track import check_trackers
+
+    names = [name.strip() for word in words or [] for name in word.split(",")]
+    found = [name for name in dict.fromkeys(names) if name]
+    check_trackers(found)
+    return found
+
+
+def run_into(
+    settings: Config,
+    folder: Path,
+    force: bool,
+    trackers: Sequence[str] = (),
+    resume: bool = False,
+) -> RunRecord:
     """One run with progress on stderr and its files in ``folder``; the result comes last.
 
     To resume is to go on after the last round in its checkpoint. A run that is finished is
@@ -148,6 +176,7 @@ def run_into(settings: Config, folder: Path, force: bool, resume: bool = False) 
     )
     from fedsage.models.classifier import save_models
     from fedsage.runs import check_method, run_config
+    from fedsage.track import Tracking, track
 
     check_method(settings.run.method)
     if resume and (folder / RESULT).exists():
@@ -157,22 +186,28 @@ def run_into(settings: Config, folder: Path, force: bool, resume: bool = False) 
     check_free(folder, force or resume)
     ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
-    with rounds(label, num_rounds(settings)) as progress:
+    chosen = settings.model_dump(mode="json")
+    tracking = Tracking([])
+    with rounds(label, num_rounds(settings)) as progress, ExitStack() as stack:
 
         def on_start(kernel: str) -> None:
+            nonlocal tracking
             claim(folder, resume)
-            write_settings(folder, settings.model_dump(mode="json"))
+            write_settings(folder, chosen)
+            tracking = stack.enter_context(track(trackers, folder, chosen))
             if kernel == "fused":
                 announce_compiling()
 
         def on_line(line: HistoryLine) -> None:
             append_history(folder, line)
+            tracking.round(line)
             progress(line)
 
         result = run_config(settings, on_line, folder, on_start, folder / CHECKPOINT)
+        tracking.result(result.record)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
-    write_result(folder, result.record, Provenance(settings.model_dump(mode="json"), command))
+    write_result(folder, result.record, Provenance(chosen, command))
     end_checkpoint(folder)
     return result.record
 

@@ -14,10 +14,10 @@ from rich.text import Text
 from fedsage.wording import size
 
 if TYPE_CHECKING:
-    from fedsage.compare import Row
     from fedsage.evaluation.results import RunRecord
     from fedsage.graph.graph import Graph
     from fedsage.graph.partition import Partition
+    from fedsage.reproduce.rows import Row
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 46
+WIDTH, HEIGHT = 480, 300  # as wide as half the page, so that words keep their size
+LEFT, RIGHT, TOP, BOTTOM = 74, 14, 14, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,12 @@ def heat_map(
 ) -> str:
     """A table of counts; each row's shade is the share of that row."""
     size = len(rows)
-    cell = min(46.0, 420 / max(size, 1))
-    left, top = 150, 30
-    width, height = left + cell * len(columns) + 10, top + cell * size + 110
-    parts = [text(left, 16, f"{column_label} →   (rows: {row_label})", "start")]
+    cell = min(42.0, 420 / max(size, 1))
+    longest = max((len(name) for name in rows), default=1)
+    left, top = 24 + 8.8 * longest, 30
+    below = 20 + 6.4 * max((len(name) for name in columns), default=1)
+    width, height = max(left + cell * len(columns), 300) + 10, top + cell * size + below
+    parts = [text(12, 16, f"rows: {row_label}; columns: {column_label}", "start", "axis")]
     for r, row in enumerate(table):
         total = sum(row) or 1
         parts.append(text(left - 6, top + (r + 0.62) * cell, rows[r], "end"))
@@ -148,7 +150,7 @@ def heat_map(
                 f'data-tip="{escape(tip, quote=True)}"/>'
             )
             if cell >= 26 and count:
-                tone = "on" if share > 0.55 else ""
+                tone = "on" if share > 0.55 else "number"
                 parts.append(
                     text(x + cell / 2 - 0.5, y + cell * 0.62, f"{count:,}", "middle", tone)
                 )
@@ -172,7 +174,7 @@ def axes(y_label: str, x_label: str, grid: Sequence[tuple[float, str]]) -> str:
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(
         f'<text class="axis" text-anchor="middle" '
-        f'transform="translate(14,{middle:.0f}) rotate(-90)">{escape(y_label)}</text>'
+        f'transform="translate(15,{middle:.0f}) rotate(-90)">{escape(y_label)}</text>'
     )
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle", "axis"))
     return "".join(parts)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from fedsage.report.charts import Line, bar_chart, heat_map, legend, line_chart
+from fedsage.report.charts import bar_chart, legend
+from fedsage.report.learned import confusions, curves, labels, mending
+from fedsage.report.parts import figure, section, side_by_side, spread, table
 from fedsage.report.read import Run, by_method
 from fedsage.wording import size
 
@@ -38,39 +40,6 @@ def page(runs: Sequence[Run]) -> str:
         '<div id="tip" role="status"></div>'
         f"<script>{asset('script.js').read_text(encoding='utf-8')}</script></body></html>\n"
     )
-
-
-def section(title: str, note: str, *inside: str) -> str:
-    """A part of the page."""
-    return f"<h2>{escape(title)}</h2><p>{escape(note)}</p>{''.join(inside)}"
-
-
-def figure(caption: str, *inside: str) -> str:
-    """A chart with its caption."""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{''.join(inside)}</figure>"
-
-
-def side_by_side(*figures: str) -> str:
-    """Two columns where there is room."""
-    return f'<div class="grid2">{"".join(figures)}</div>'
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that scrolls on a narrow screen."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-
-
-def spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation of what is known."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    more = f" ± {stdev(known):.4f}" if len(known) > 1 else ""
-    return f"{mean(known):.4f}{more}"
 
 
 def headline(groups: Mapping[str, Sequence[Run]]) -> str:
@@ -103,47 +72,6 @@ def headline(groups: Mapping[str, Sequence[Run]]) -> str:
         "queried on what that owner holds. Mean ± standard deviation over seeds."
     )
     return section("Accuracy", note, table(columns, rows))
-
-
-def curves(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Validation accuracy and loss over rounds."""
-    wanted = (
-        ("classifier", "validation", "accuracy on validation nodes"),
-        ("classifier", "loss", "training loss of the classifier"),
-        ("neighgen", "loss", "training loss of NeighGen"),
-    )
-    figures = []
-    for phase, key, title in wanted:
-        lines = [
-            line
-            for color, (method, runs) in enumerate(groups.items())
-            if (line := curve(method, color % 8, runs, phase, key)) is not None
-        ]
-        if lines:
-            chart = line_chart(lines, "round", title)
-            keys = legend([one.name for one in lines], [one.color for one in lines])
-            figures.append(figure(title, chart, keys))
-    note = "Mean over seeds; the band goes from the lowest to the highest of them."
-    return section("Training", note, side_by_side(*figures)) if figures else ""
-
-
-def curve(method: str, color: int, runs: Sequence[Run], phase: str, key: str) -> Line | None:
-    """One method's curve; local models of one run are averaged first."""
-    each: list[dict[int, float]] = []
-    for run in runs:
-        values: dict[int, list[float]] = {}
-        for line in run.history:
-            if line["phase"] == phase and line[key] is not None:
-                values.setdefault(line["round"] + 1, []).append(line[key])
-        each.append({t: mean(found) for t, found in values.items()})
-    common = sorted(set.intersection(*(set(one) for one in each)))
-    if not common:
-        return None
-    columns = [[one[t] for one in each] for t in common]
-    return Line(
-        method, color, common, [mean(c) for c in columns], [min(c) for c in columns],
-        [max(c) for c in columns],
-    )  # fmt: skip
 
 
 def owners(run: Run) -> str:
@@ -180,91 +108,6 @@ def owners(run: Run) -> str:
     )  # fmt: skip
 
 
-def labels(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Predicted against true shares of every class."""
-    known = {m: runs for m, runs in groups.items() if runs[0].result["labels"] is not None}
-    if not known:
-        return ""
-    classes = next(iter(known.values()))[0].result["class_names"]
-    truth = [run.result["labels"]["true"] for runs in known.values() for run in runs]
-    series = [("true", [mean(column) for column in zip(*truth, strict=True)])]
-    for method, runs in known.items():
-        shares = [run.result["labels"]["predicted"] for run in runs]
-        series.append((method, [mean(column) for column in zip(*shares, strict=True)]))
-    chart = bar_chart([short(name) for name in classes], series, "share of test nodes")
-    keys = legend([name for name, _ in series], [k % 8 for k in range(len(series))], bars=True)
-    note = "How often each class is predicted for test nodes, queried on the whole graph."
-    return section("Labels", note, figure("true and predicted classes", chart, keys))
-
-
-def confusions(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Which class is taken for which, summed over seeds."""
-    figures = []
-    for method, runs in groups.items():
-        found = [run.result["confusion"] for run in runs if run.result["confusion"]]
-        if found:
-            total = [
-                [sum(cells) for cells in zip(*rows, strict=True)]
-                for rows in zip(*found, strict=True)
-            ]
-            names = [short(name) for name in runs[0].result["class_names"]]
-            figures.append(figure(method, heat_map(total, names, names, "true", "predicted")))
-    note = "Test nodes of all seeds; the shade is the share of the row."
-    return section("Confusion", note, side_by_side(*figures)) if figures else ""
-
-
-def mending(groups: Mapping[str, Sequence[Run]]) -> str:
-    """What was attached to owners' graphs, beside what is missing."""
-    mended = {m: runs[0].result["mending"] for m, runs in groups.items()}
-    mended = {method: found for method, found in mended.items() if found is not None}
-    if not mended:
-        return ""
-
-    def distance(value: dict[str, float] | None) -> str:
-        return "–" if value is None else f"{value['mean']:.3f} ± {value['std']:.3f}"
-
-    def number(value: float | None, digits: int = 2) -> str:
-        return "–" if value is None else f"{value:,.{digits}f}"
-
-    rows = [
-        (
-            method,
-            f"{found['generated']:,}",
-            number(found["missing"], 0),
-            number(found["count_correlation"]),
-            distance(found["distance_plain"]),
-            distance(found["distance_mended"]),
-            f"{number(found['norm_generated'])} / {number(found['norm_real'])}",
-            "–" if found["picked"] is None else f"{100 * found['picked']:.1f}%",
-        )
-        for method, found in mended.items()
-    ]
-    columns = ("method", "attached", "missing", "correlation of counts", "L2(N, N_i)",
-               "L2(N, N'_i)", "length: generated / real", "ever nearest")  # fmt: skip
-    maps = [
-        figure(f"{method}: neighbors missing and attached", counts_map(found["counts"]))
-        for method, found in mended.items()
-        if found["counts"]
-    ]
-    note = (
-        "Of the first seed. L2: distance of the mean features of a node's neighbors from those "
-        "on the whole graph, before and after mending. Ever nearest: share of all nodes that "
-        "were ever the nearest to a generated neighbor."
-    )
-    return section("Mending", note, table(columns, rows), side_by_side(*maps))
-
-
-def counts_map(counts: Sequence[Sequence[int]]) -> str:
-    """Nodes by how many neighbors they miss and how many they got, without empty ends."""
-    rows = max((r for r, row in enumerate(counts) if any(row)), default=0) + 1
-    columns = max((c for row in counts for c, count in enumerate(row) if count), default=0) + 1
-    cut = [list(row[:columns]) for row in counts[:rows]]
-    return heat_map(
-        cut, [str(r) for r in range(rows)], [str(c) for c in range(columns)], "missing",
-        "attached",
-    )  # fmt: skip
-
-
 def costs(groups: Mapping[str, Sequence[Run]]) -> str:
     """Seconds and bytes by phase."""
     names = list(groups)
@@ -298,20 +141,15 @@ def costs(groups: Mapping[str, Sequence[Run]]) -> str:
 
 def repeat(runs: Sequence[Run]) -> str:
     """All settings, versions, and the command of every run."""
-    parts = []
+    commands = dict.fromkeys(str(run.result.get("command")) for run in runs)
+    parts = [f"<pre>{escape(chr(10).join(commands))}</pre>"]
     for run in runs:
         found = run.result
         title = f"{run.method}, seed {found['seed']}"
         made = {key: found.get(key) for key in ("versions", "commit", "machine")}
         parts.append(
             f"<details><summary>{escape(title)}</summary>"
-            f"<pre>{escape(str(found.get('command')))}</pre>"
             f"<pre>{escape(json.dumps(made, indent=1))}</pre>"
             f"<pre>{escape(json.dumps(found.get('config'), indent=1))}</pre></details>"
         )
     return section("Repeat it", "The command, versions and every setting.", *parts)
-
-
-def short(name: str) -> str:
-    """A class's name that fits under a bar."""
-    return name if len(name) <= 16 else name[:15] + "…"

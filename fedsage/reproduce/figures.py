@@ -20,6 +20,7 @@ COLORS = (
     "#5a6470",
 )
 MARKERS = "os^Dv<>P"
+DASHES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class Panel:
     groups: Sequence[str] = ()
     counts: Sequence[Sequence[int]] | None = None
     log_x: bool = False
+    at_least: float = 0.0  # height of the y axis, so that noise does not fill it
+    from_zero: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """What the legend lists."""
+        return list(self.curves or self.bars or {})
 
 
 def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
@@ -54,6 +62,7 @@ def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
     )
     for axis, panel in zip(axes[0], panels, strict=True):
         draw(axis, panel)
+    add_legends(figure, axes[0], panels)
     written = [path.with_suffix(kind) for kind in (".png", ".svg")]
     figure.savefig(written[0], dpi=200)
     figure.savefig(written[1], metadata={"Date": None})
@@ -63,26 +72,78 @@ def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
 
 def draw(axis: Any, panel: Panel) -> None:
     """One panel on one pair of axes."""
-    for k, (name, points) in enumerate((panel.curves or {}).items()):
+    axis.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    axis.set_axisbelow(True)
+    if panel.curves:
+        draw_curves(axis, panel.curves, panel.log_x)
+        low, high = axis.get_ylim()
+        room = max(panel.at_least - (high - low), 0.0) / 2
+        axis.set_ylim(low - room, high + room)
+    if panel.bars:
+        draw_bars(axis, panel.bars, panel.groups)
+    if panel.counts is not None:
+        draw_counts(axis, panel.counts)
+    if panel.from_zero:
+        axis.set_ylim(bottom=0)
+
+
+def draw_curves(
+    axis: Any, curves: Mapping[str, Sequence[tuple[float, float, float]]], log_x: bool
+) -> None:
+    """Means with a band of one standard deviation."""
+    for k, (name, points) in enumerate(curves.items()):
         x, y, spread = zip(*points, strict=True)
         color, many = COLORS[k % 8], len(x) > 15
-        axis.plot(x, y, color=color, marker=None if many else MARKERS[k % 8], label=name)
+        axis.plot(
+            x, y, color=color, marker=None if many else MARKERS[k % 8], markersize=5,
+            linestyle=DASHES[k % 4] if many else "-", label=name,
+        )  # fmt: skip
         low = [a - b for a, b in zip(y, spread, strict=True)]
         high = [a + b for a, b in zip(y, spread, strict=True)]
         axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-    for k, (name, values) in enumerate((panel.bars or {}).items()):
-        width = 0.8 / len(panel.bars or {})
+    axis.grid(alpha=0.3)
+    if log_x:
+        every = sorted({point[0] for points in curves.values() for point in points})
+        axis.set_xscale("log")
+        axis.set_xticks(every, [f"{value:g}" for value in every])
+        axis.minorticks_off()
+
+
+def draw_bars(axis: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str]) -> None:
+    """Bars side by side in each group."""
+    width = 0.8 / len(bars)
+    for k, (name, values) in enumerate(bars.items()):
         places = [g - 0.4 + (k + 0.5) * width for g in range(len(values))]
         axis.bar(places, values, width, color=COLORS[k % 8], label=name)
-    if panel.bars:
-        slanted = {"rotation": 30, "ha": "right"} if max(map(len, panel.groups)) > 5 else {}
-        axis.set_xticks(range(len(panel.groups)), panel.groups, **slanted)
-    if panel.counts is not None:
-        image = axis.imshow(panel.counts, origin="lower", cmap="Blues", aspect="auto")
-        axis.figure.colorbar(image, ax=axis, label="nodes")
-    if panel.log_x:
-        axis.set_xscale("log")
-    if panel.curves or panel.bars:
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
-    axis.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    slanted = {"rotation": 30, "ha": "right", "fontsize": "small"}
+    axis.set_xticks(range(len(groups)), groups, **slanted if max(map(len, groups)) > 5 else {})
+    axis.grid(axis="y", alpha=0.3)
+
+
+def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
+    """Shades by how many there are, on a scale of powers of ten; empty places stay white."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
+
+    rows = max((r for r, row in enumerate(counts) if any(row)), default=0) + 2
+    columns = max((c for row in counts for c, n in enumerate(row) if n), default=0) + 2
+    shown = [[count or float("nan") for count in row[:columns]] for row in counts[:rows]]
+    most = max((count for row in counts for count in row), default=1)
+    scale = LogNorm(1, max(most, 10))
+    image = axis.imshow(shown, origin="lower", cmap="Blues", aspect="auto", norm=scale)
+    axis.figure.colorbar(image, ax=axis, label="nodes")
+    for one in (axis.xaxis, axis.yaxis):
+        one.set_major_locator(MaxNLocator(integer=True))
+
+
+def add_legends(figure: Any, axes: Sequence[Any], panels: Sequence[Panel]) -> None:
+    """One legend under all panels where they show the same, else one in each."""
+    if len(panels) > 1 and panels[0].names and all(p.names == panels[0].names for p in panels):
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center",
+            ncols=len(panels[0].names), frameon=False,
+        )  # fmt: skip
+        return
+    for axis, panel in zip(axes, panels, strict=True):
+        if panel.names:
+            axis.legend(fontsize="small")

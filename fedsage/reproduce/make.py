@@ -12,8 +12,9 @@ from fedsage.graph.io import write_atomically
 from fedsage.reproduce import inside, studies
 from fedsage.reproduce.cells import Cell, Done, run_cells
 from fedsage.reproduce.figures import save_figure
+from fedsage.reproduce.rows import study_rows
 from fedsage.reproduce.studies import Options, Output, Run
-from fedsage.reproduce.tables import Table
+from fedsage.reproduce.tables import Row, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,15 @@ class Study:
     place: str
     build: Callable[[Options, Run], Output]
     timed: bool = False  # shows seconds, so its runs must not stand in each other's way
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a study came to."""
+
+    name: str
+    tables: list[Table]
+    rows: list[Row]  # one for every group of runs; the tables' own where nothing was run
 
 
 STUDIES: dict[str, Study] = {
@@ -55,7 +65,7 @@ def make(
     out: Path,
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
-) -> list[Table]:
+) -> Made:
     """Run what is missing, write ``NAME.md``, ``.csv``, ``.json``, ``.png``, ``.svg``."""
     study, ran = study_named(name), list[Done]()
 
@@ -82,7 +92,8 @@ def make(
     write_json(out / f"{name}.json", about | size | made | tables | runs)
     if output.panels:
         save_figure(output.panels, out / name)
-    return output.tables
+    shown = [row for table in output.tables for row in table.rows]
+    return Made(name, output.tables, study_rows(ran, output.paper) if ran else shown)
 
 
 def write_contents(out: Path, names: Sequence[str]) -> Path:

@@ -16,9 +16,21 @@ from fedsage.reproduce.paper import paper_values
 from fedsage.reproduce.tables import Row, Table, beside_paper, paired
 
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
+NAMES = {  # as the paper writes them, for figures
+    "cora": "Cora",
+    "citeseer": "CiteSeer",
+    "pubmed": "PubMed",
+    "msacademic": "MSAcademic",
+    "globsage": "GlobSage",
+    "locsage": "LocSage",
+    "locsage+": "LocSage+",
+    "fedsage": "FedSage",
+    "fedsage+": "FedSage+",
+}
 METHODS = ("globsage", "locsage", "locsage+", "fedsage", "fedsage+")
 QUICK: Settings = {"classifier": {"rounds_c": 8}, "neighgen": {"rounds_gen": 4}}
 Run: TypeAlias = Callable[[Sequence[Cell]], list[Done]]
+Printed: TypeAlias = Callable[[Labels], Sequence[float] | None]  # accuracy, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +58,18 @@ class Options:
         return range(1 if self.quick else self.seeds)
 
 
+def no_such_cell(labels: Labels) -> Sequence[float] | None:
+    """For studies whose accuracies the paper does not print."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """What a study shows."""
 
     tables: list[Table]
     panels: list[Panel] = field(default_factory=list)
+    paper: Printed = no_such_cell  # what the paper prints for the accuracy of a run
 
 
 def cells(
@@ -76,7 +94,7 @@ def accuracies(done: Iterable[Done], queries: str = "global") -> dict[int, float
     return {one.seed: float(one.record["accuracy"][queries]) for one in done}
 
 
-def accuracy_rows(done: Sequence[Done], paper: Callable[[Labels], Any]) -> list[Row]:
+def accuracy_rows(done: Sequence[Done], paper: Printed = no_such_cell) -> list[Row]:
     """Every group of cells beside the paper's value."""
     return [
         labels
@@ -118,7 +136,7 @@ def table_main(options: Options, run: Run) -> Output:
     done = run(wanted)
     values = paper_values()["table-main"]
 
-    def paper(labels: Labels) -> Any:
+    def paper(labels: Labels) -> Sequence[float] | None:
         found = values[labels["dataset"]].get(labels["method"])
         return found[values["owners"].index(labels["M"])] if found else None
 
@@ -142,12 +160,13 @@ def table_main(options: Options, run: Run) -> Output:
         [
             Table("Table 2: node classification accuracy", accuracy_rows(done, paper), note),
             Table("Paired by seed, with 95% confidence intervals", gaps),
-        ]
+        ],
+        paper=paper,
     )
 
 
 def sweep(
-    options: Options, run: Run, key: str, points: Sequence[float], title: str, log_x: bool
+    options: Options, run: Run, key: str, points: Sequence[float], title: str, x_label: str
 ) -> Output:
     """FedSage+ with NeighGen, M = 3, over the values of one setting."""
     wanted = []
@@ -162,24 +181,27 @@ def sweep(
     for labels, group in grouped(done):
         each = list(accuracies(group).values())
         spread = stdev(each) if len(each) > 1 else 0.0
-        curves.setdefault(str(labels["dataset"]), []).append(
+        curves.setdefault(NAMES[str(labels["dataset"])], []).append(
             (float(labels[key]), mean(each), spread)
         )
-    table = Table(title, accuracy_rows(done, lambda labels: None),
-                  "The paper has a plot and no numbers.")  # fmt: skip
-    return Output([table], [Panel(title, key, "accuracy, global", curves=curves, log_x=log_x)])
+    note = "The paper has a plot and no numbers."
+    panel = Panel(
+        title, x_label, "accuracy, global", curves=curves, log_x=key == "alpha", at_least=0.1
+    )
+    return Output([Table(title, accuracy_rows(done), note)], [panel])
 
 
 def figure_alpha(options: Options, run: Run) -> Output:
     """Accuracy over α, with h = 15% and M = 3."""
     points = (0.1, 1.0, 10.0) if options.quick else (0.01, 0.1, 0.5, 1.0, 2.0, 10.0)
-    return sweep(options, run, "alpha", points, "α, h = 15%, M = 3", True)
+    return sweep(options, run, "alpha", points, "FedSage+, h = 15%, M = 3", "α")
 
 
 def figure_hide_ratio(options: Options, run: Run) -> Output:
     """Accuracy over h, with α = 1 and M = 3."""
     points = (0.01, 0.15, 0.3) if options.quick else (0.01, 0.05, 0.1, 0.15, 0.2, 0.3)
-    return sweep(options, run, "hide_ratio", points, "h, α = 1, M = 3", False)
+    label = "h, share of hidden nodes"
+    return sweep(options, run, "hide_ratio", points, "FedSage+, α = 1, M = 3", label)
 
 
 def table_shared_neighgen(options: Options, run: Run) -> Output:
@@ -190,10 +212,13 @@ def table_shared_neighgen(options: Options, run: Run) -> Output:
         for method in ("fedsage", "fedsage+shared", "fedsage+neighgen"):
             labels: Labels = {"dataset": dataset, "method": method}
             wanted += cells(options, labels, method, dataset, 3)
-    rows = accuracy_rows(
-        run(wanted), lambda labels: values[labels["dataset"]][labels["method"]]
-    )
-    return Output([Table("One shared NeighGen against one for each owner, M = 3", rows)])
+
+    def paper(labels: Labels) -> Sequence[float] | None:
+        printed: Sequence[float] = values[labels["dataset"]][labels["method"]]
+        return printed
+
+    title = "One shared NeighGen against one for each owner, M = 3"
+    return Output([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
 
 
 def pubmed_study(
@@ -208,11 +233,11 @@ def pubmed_study(
             labels: Labels = {"dataset": dataset, key: value, "method": method}
             wanted += cells(options, labels, method, dataset, 5, classifier={key: value})
 
-    def paper(labels: Labels) -> Any:
+    def paper(labels: Labels) -> Sequence[float] | None:
         found = values.get(labels["method"], {}).get(str(labels[key]))
         return None if options.quick else found
 
-    return Output([Table(title, accuracy_rows(run(wanted), paper))])
+    return Output([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
 
 
 def table_batch_size(options: Options, run: Run) -> Output:

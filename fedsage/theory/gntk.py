@@ -10,13 +10,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, diags_array, eye_array, issparse
+from scipy.sparse.csgraph import connected_components
 
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.shapes import Array, SparseMatrix
+from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 NodeScale: TypeAlias = Literal["unit", "mean", "sum"]
 Kernel: TypeAlias = Float[Array, "n n"]
+SAME = 1e-9  # correlations closer to one than this are one, but for rounding
 
 
 def gntk(
@@ -115,6 +117,18 @@ def relu_covariance_dot(cov: Kernel, act_scale: float = 1.0) -> Kernel:
     """
     rho, _ = correlations(cov)
     return act_scale * (np.pi - np.arccos(rho)) / (2 * np.pi)
+
+
+def distinct_nodes(theta: Kernel) -> NodeIds:
+    """One node, the first, of each group that the kernel cannot tell apart.
+
+    Two nodes whose aggregated features point the same way (two that are linked to each other
+    alone, say) have the same row in Θ up to a factor, so that Θ has no inverse with both.
+    """
+    rho, _ = correlations(theta)
+    same = csr_array(rho > 1 - SAME)
+    _, group = connected_components(same, directed=False)
+    return np.unique(group, return_index=True)[1]
 
 
 def correlations(cov: Kernel) -> tuple[Kernel, Kernel]:

@@ -10,10 +10,12 @@ import pytest
 from fedsage.config import load_config
 from fedsage.errors import ConfigError
 from fedsage.reproduce import cells as cells_module
-from fedsage.reproduce.cells import Cell, fingerprint, run_cells
+from fedsage.reproduce.cells import Cell, Labels, fingerprint, run_cells
 from fedsage.reproduce.figures import Panel, save_figure
-from fedsage.reproduce.make import STUDIES, study_named
+from fedsage.reproduce.inside import time_of
+from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.paper import paper_accuracy, paper_values
+from fedsage.reproduce.studies import Options, Output, Run, accuracy_rows
 from fedsage.reproduce.tables import Table, beside_paper, paired
 from tests.conftest import SMALL
 
@@ -92,12 +94,65 @@ def test_the_interval_of_paired_differences_is_student_s() -> None:
     assert paired({0: 0.5}, {0: 0.4})["from"] is None
 
 
+def small_study(options: Options, run: Run) -> Output:
+    """Two seeds of FedSage over one setting, with a made-up value in the paper's place."""
+    wanted = []
+    for eta in (0.01, 0.1):
+        for seed in range(2):
+            chosen = {"run": {"method": "fedsage", "seed": seed}, "classifier": {"eta": eta}}
+            wanted.append(Cell({"method": "fedsage", "eta": eta}, load_config(SMALL, chosen)))
+
+    def paper(labels: Labels) -> list[float] | None:
+        return [0.99, 0.001] if labels["eta"] == 0.1 else None
+
+    return Output([Table("T", accuracy_rows(run(wanted), paper))], paper=paper)
+
+
+def test_json_has_a_row_for_every_group_of_runs_and_the_tables(
+    fedsage: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STUDIES, "small", Study("nowhere", small_study))
+    done = fedsage("reproduce", "small", "--datasets", "synthetic", "--json", "--jobs", "1",
+                   "--out", "out")  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    first, second = found["rows"]
+    keys = {"method", "dataset", "owners", "partition", "preset", "seeds", "global", "local",
+            "cpu_seconds", "paper"}  # fmt: skip
+    assert keys <= set(first) and keys <= set(second)
+    assert (first["method"], first["dataset"], first["owners"]) == ("fedsage", "synthetic", 3)
+    assert first["seeds"] == [0, 1] and (first["eta"], second["eta"]) == (0.01, 0.1)
+    assert set(first["global"]) == set(first["local"]) == {"mean", "std", "each"}
+    runs = json.loads(Path("out/small.json").read_text())["runs"]
+    assert first["global"]["each"] == [run["accuracy"]["global"] for run in runs[:2]]
+    assert first["paper"] is None and second["paper"] == 0.99
+    assert second["difference"] == pytest.approx(second["global"]["mean"] - 0.99)
+    assert first["marked"] == ""
+    assert found["tables"][0]["rows"][0]["ours"] == first["global"]["mean"]
+
+
+@pytest.mark.slow
+@pytest.mark.dataset
+def test_json_of_a_study_without_runs_has_the_rows_of_its_table(fedsage: Call) -> None:
+    done = fedsage("reproduce", "table-datasets", "--quick", "--json")
+    found = json.loads(done.out)
+    assert [row["what"] for row in found["rows"]] == ["nodes", "links", "missing"]
+    assert found["rows"][0]["paper"] == 903
+
+
 def test_the_paper_s_contradictions_are_data() -> None:
     also = {(one["dataset"], one["method"]): one["accuracy"]
             for one in paper_values()["table-main"]["also"]}  # fmt: skip
     assert also == {("citeseer", "fedsage"): 0.7393, ("msacademic", "fedsage+"): 0.9414}
     assert paper_accuracy("fedsage", "citeseer", 3, "louvain") == 0.7241
     assert paper_accuracy("fedsage+neighgen", "cora", 3, "louvain") == 0.8686
+
+
+def test_time_adds_up_over_local_models() -> None:
+    lines = [("neighgen", 0, 3.0), ("classifier", 0, 4.0), ("classifier", 1, 6.0),
+             ("classifier", 0, 6.5), ("classifier", 1, 7.5)]  # fmt: skip
+    history = [dict(zip(("phase", "round", "seconds"), one, strict=True)) for one in lines]
+    assert time_of(history) == {1: 4.5, 2: 7.5}
 
 
 def test_a_table_says_the_same_in_every_form() -> None:

@@ -17,7 +17,13 @@ from fedsage.theory.bound import (
     predict_by_kernel,
     trace_bound,
 )
-from fedsage.theory.gntk import aggregate, gntk, neighborhood_sums, relu_covariance
+from fedsage.theory.gntk import (
+    aggregate,
+    distinct_nodes,
+    gntk,
+    neighborhood_sums,
+    relu_covariance,
+)
 from fedsage.theory.gntk import relu_covariance_dot as dot
 
 
@@ -126,6 +132,15 @@ def test_aggregation_from_both_sides_is_a_product(graph: Graph) -> None:
     kernel = generator(0, "k").standard_normal((60, 60))
     dense = around.toarray()
     np.testing.assert_allclose(aggregate(around, kernel), dense @ kernel @ dense.T, atol=1e-12)
+
+
+def test_of_nodes_that_the_kernel_cannot_tell_apart_one_is_kept() -> None:
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0], [3.0, 1.0]])
+    graph = Graph.from_arrays(x, np.array([[0], [1]]), np.array([0, 1, 0, 1]))  # 0 – 1
+    theta = gntk(graph)
+    assert distinct_nodes(theta).tolist() == [0, 2, 3]
+    assert np.linalg.eigvalsh(theta)[0] < 1e-12
+    assert np.linalg.eigvalsh(theta[np.ix_([0, 2, 3], [0, 2, 3])])[0] > 1e-3
 
 
 def test_kernel_regression_learns() -> None:

@@ -64,9 +64,10 @@ class Setting(Plan):
 def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
     """Splits and first weights; they depend on the seed and never on the method."""
     seed, data = config.run.seed, config.data
+    given = owners.splits or (None,) * owners.num_owners
     splits = [
-        split_nodes(subgraph, data.train, data.val, seed, i)
-        for i, subgraph in enumerate(owners.subgraphs)
+        own or split_nodes(subgraph, data.train, data.val, seed, i)
+        for i, (subgraph, own) in enumerate(zip(owners.subgraphs, given, strict=True))
     ]
     check_whole(owners, graph)
     check_classes(owners, splits)

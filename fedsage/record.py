@@ -143,7 +143,7 @@ def sizes(setting: Setting) -> dict[str, int]:
     inside = sum(subgraph.num_links for subgraph in owners.subgraphs)
     return {
         "nodes": sum(subgraph.num_nodes for subgraph in owners.subgraphs),
-        "links": graph.num_links if graph else inside + owners.missing_links,
+        "links": graph.num_links if graph else inside + (owners.missing_links or 0),
         "features": owners.subgraphs[0].num_features,
         "classes": owners.subgraphs[0].num_classes,
     }

@@ -19,7 +19,8 @@ from fedsage.evaluation.evaluate import Judgement, judge
 from fedsage.evaluation.mending import Mending, judge_mending
 from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
-from fedsage.graph.load import load
+from fedsage.graph.load import load, owner_folders
+from fedsage.graph.owned import owners_in
 from fedsage.graph.partition import Partition, partition
 from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build
@@ -128,12 +129,30 @@ def run_config(
     """Load and cut the graph that ``config`` names, then train and judge."""
     watch = Stopwatch()
     check_method(config.run.method)
+    data = config.data
+    if owner_folders(data.dataset):
+        config = settled(config)
+        with watch.phase("load"):
+            owners, schema, scale = owners_in(data.dataset)
+        result = execute(
+            config, owners, None, watch, on_line, out, on_start, checkpoint=checkpoint
+        )
+        models = [replace(model, schema=schema, scale=scale) for model in result.models]
+        return replace(result, models=models if schema else result.models)
     with watch.phase("load"):
-        graph = load(config.data.dataset, **config.synthetic.model_dump())
+        graph = load(data.dataset, **config.synthetic.model_dump())
     with watch.phase("partition"):
-        data = config.data
         owners = partition(graph, data.owners, data.partition, config.run.seed)
     return execute(config, owners, graph, watch, on_line, out, on_start, checkpoint=checkpoint)
+
+
+def settled(config: Config) -> Config:
+    """The same, with as many owners as there are where they come with their own folders."""
+    folders = owner_folders(config.data.dataset)
+    if not folders:
+        return config
+    held = config.data.model_copy(update={"owners": len(folders), "partition": "folders"})
+    return config.model_copy(update={"data": held})
 
 
 def check_method(method: str) -> None:

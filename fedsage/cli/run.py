@@ -57,7 +57,7 @@ def run(
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
         aggregate=aggregate,
     )  # fmt: skip
-    trackers = trackers_named(track)
+    settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or fresh(run_name(settings))
     record = run_into(settings, folder, force, trackers, resume)
     if json:
@@ -92,6 +92,7 @@ def compare(
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
         aggregate=aggregate,
     )  # fmt: skip
+    settings = settled_for(settings)
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
     from fedsage.compare import compare as compare_methods
@@ -123,6 +124,13 @@ def compare(
     where = f"{data.dataset}, {data.owners} {data.partition} owners"
     show.print_comparison(f"{where}, {many}, preset {settings.run.preset}", rows)
     print(f"Written to {folder}")
+
+
+def settled_for(settings: Config) -> Config:
+    """The same, with as many owners as there are folders where they have their own."""
+    from fedsage.runs import settled
+
+    return settled(settings)
 
 
 def stored_settings(out: Path | None) -> Settings | None:

@@ -138,7 +138,7 @@ def print_owners(name: str, graph: Graph, part: Partition) -> None:
     columns = ("owner", "|V_i|", "|E_i|", "label skew", "most frequent class")
     print_table(f"{name}: {part.num_owners} {part.how} owners, seed {part.seed}", columns, rows)
     sizes = [one.num_nodes for one in part.subgraphs]
-    missing = part.missing_links
+    missing = part.missing_links or 0
     print(
         f"ΔE {missing:,} of {graph.num_links:,} links missing "
         f"({100 * missing / max(graph.num_links, 1):.1f}%); "

@@ -73,7 +73,7 @@ class RunRecord:
     peak_rss_mb: float
     bytes: dict[str, dict[str, int]]
     graph: dict[str, int]
-    missing_links: int
+    missing_links: int | None
     model_sha256: str
     out: str | None
     round: int  # whose classifier was kept; for local models the mean

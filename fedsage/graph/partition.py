@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.graph.graph import Graph, frozen
+from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds, SparseMatrix
 
@@ -28,9 +29,10 @@ class Partition:
 
     subgraphs: tuple[Graph, ...]
     nodes: tuple[NodeIds, ...]  # of each owner, by index in G
-    missing_links: int  # |ΔE|
+    missing_links: int | None  # |ΔE|; nobody knows it where owners came with their own data
     how: str
     seed: int
+    splits: tuple[Split | None, ...] = ()  # owners' own, where they have any
 
     @property
     def num_owners(self) -> int:

@@ -35,11 +35,17 @@ def page(runs: Sequence[Run]) -> str:
         f"<style>{asset('style.css').read_text(encoding='utf-8')}</style></head><body>"
         f"<h1>{escape(', '.join(groups))}</h1><p>{escape(where)}; "
         f"{first['graph']['nodes']:,} nodes, {first['graph']['links']:,} links, "
-        f"{first['missing_links']:,} of them missing between owners; preset "
+        f"{missing_of(first)} missing between owners; preset "
         f"{escape(first['preset'])}</p>{body}"
         '<div id="tip" role="status"></div>'
         f"<script>{asset('script.js').read_text(encoding='utf-8')}</script></body></html>\n"
     )
+
+
+def missing_of(result: Mapping[str, Any]) -> str:
+    """How many links between owners are missing, where anybody knows."""
+    missing = result["missing_links"]
+    return "nobody knows how many" if missing is None else f"{missing:,}"
 
 
 def headline(groups: Mapping[str, Sequence[Run]]) -> str:
@@ -96,7 +102,7 @@ def owners(run: Run) -> str:
     ]  # fmt: skip
     columns = ("owner", "nodes", "links", "training nodes", "test nodes", "label skew", "local")
     note = (
-        f"{run.result['missing_links']:,} links between owners are missing. Label skew: total "
+        f"Links missing between owners: {missing_of(run.result)}. Label skew: total "
         "variation from all owners' labels together, 0 to 1. Of the first run."
     )
     key = legend(classes, [k % 8 for k in range(len(classes))], bars=True)

@@ -116,7 +116,7 @@ def table_datasets(options: Options, run: Run) -> Output:
             found = {
                 "nodes": [graph.num_nodes / owners for _ in parts],
                 "links": [mean(g.num_links for g in part.subgraphs) for part in parts],
-                "missing": [float(part.missing_links) for part in parts],
+                "missing": [float(part.missing_links or 0) for part in parts],
             }
             for what, each in found.items():
                 labels: Labels = {"dataset": dataset, "M": owners, "what": what}

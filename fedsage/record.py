@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,9 @@ from fedsage.methods import Outcome
 from fedsage.models.parameters import sha256_of
 from fedsage.prepare import Setting
 from fedsage.protocol.engine import Traffic
+from fedsage.protocol.messages import Joined
 from fedsage.protocol.procedures import Phase
+from fedsage.protocol.server import share_of_hits
 
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 
@@ -108,6 +111,60 @@ def record_of(
         per_owner=owner_lines(setting, local),
         mending=mending,
         view=common_view(outcomes) if mending else "plain",
+    )
+
+
+def federated_record(
+    config: Config,
+    watch: Stopwatch,
+    joined: Sequence[Joined],
+    outcome: Outcome,
+    traffic: Mapping[Phase, Traffic],
+    resumed: int,
+) -> RunRecord:
+    """What the server of a federation knows of a run, where nobody holds the whole graph."""
+    local = [share_of_hits({0: hits}, outcome.view) for hits in outcome.hits.values()]
+    hits = dict(outcome.hits)
+    total = time.perf_counter() - watch.started
+    return RunRecord(
+        method=config.run.method,
+        dataset=config.data.dataset,
+        owners=len(joined),
+        partition="folders",
+        seed=config.run.seed,
+        preset=config.run.preset,
+        engine=config.run.engine,
+        accuracy={"global": None, "local": share_of_hits(hits, outcome.view)},
+        macro_f1=None,
+        seconds={"total": total} | watch.seconds,
+        cpu_seconds=time.process_time() - watch.started_cpu,
+        cpu_seconds_by_phase=watch.cpu,
+        peak_rss_mb=peak_rss_mb(),
+        bytes={phase: asdict(counted) for phase, counted in traffic.items()},
+        graph={
+            "nodes": sum(one.nodes for one in joined),
+            "links": 0,
+            "features": joined[0].features,
+            "classes": joined[0].classes,
+        },
+        missing_links=None,
+        model_sha256=sha256_of(outcome.classifier.phi),
+        out=None,
+        round=outcome.round,
+        validation=outcome.validation,
+        validation_global=None,
+        risk=None,
+        class_names=tuple(json.loads(joined[0].names)),
+        recall=None,
+        confusion=None,
+        labels=None,
+        per_owner=[
+            OwnerLine(one.nodes, 0, 0, 0, reply.total, 0.0, [], share)
+            for one, reply, share in zip(joined, hits.values(), local, strict=True)
+        ],
+        mending=None,
+        view=outcome.view,
+        resumed=resumed,
     )
 
 

@@ -22,12 +22,22 @@ LAYERS = [
     {"record", "journal"},
     {"conduct"},
     {"runs", "bench", "report"},
+    {"federation"},
     {"reproduce"},
     {"compare"},
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {"prepare", "conduct", "record", "runs", "reproduce", "compare", "cli"}
+MAY_SEE_CONFIG = {
+    "federation",
+    "prepare",
+    "conduct",
+    "record",
+    "runs",
+    "reproduce",
+    "compare",
+    "cli",
+}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -19,6 +19,7 @@ from fedsage.graph.partition import Partition
 from fedsage.graph.schema import Schema
 from fedsage.graph.split import Split
 from fedsage.graph.tables import Scale, Tables, graph_of, pooled_scale, read_tables
+from fedsage.shapes import NodeLabels
 
 NO_SCALE = Scale(np.zeros(0), np.zeros(0))
 
@@ -57,6 +58,18 @@ class Owned:
         held = self.tables or self.whole
         assert held is not None
         return held.num_nodes
+
+    @property
+    def y(self) -> NodeLabels:
+        """The class of every node, -1 where it is not known."""
+        held = self.tables or self.whole
+        assert held is not None
+        return held.y
+
+    @property
+    def num_numbers(self) -> int:
+        """How many columns are scaled."""
+        return self.tables.numbers.shape[1] if self.tables else 0
 
     @property
     def ids(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsage.graph.graph import Graph, frozen
 from fedsage.rng import generator
-from fedsage.shapes import NodeIds
+from fedsage.shapes import NodeIds, NodeLabels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,12 @@ def split_nodes(graph: Graph, train: float, val: float, seed: int, owner: int) -
         owner; it depends on the seed and the owner, never on the method. An owner with any
         labelled node trains on at least one.
     """
-    labelled = np.flatnonzero(graph.y >= 0)
+    return split_labels(graph.y, train, val, seed, owner)
+
+
+def split_labels(y: NodeLabels, train: float, val: float, seed: int, owner: int) -> Split:
+    """The same, of labels alone."""
+    labelled = np.flatnonzero(y >= 0)
     nodes = generator(seed, "split", owner).permutation(labelled)
     num_train = max(round(train * len(nodes)), min(1, len(nodes)))
     num_val = min(round(val * len(nodes)), len(nodes) - num_train)

@@ -67,7 +67,7 @@ class Engine(ABC):
         }
         self.guard = Guard()
         self.misses: list[Miss] = []  # whoever reads them takes them out
-        self._owed: dict[OwnerId, tuple[Procedure[Any, Any, Any], Any]] = {}
+        self._owed: dict[OwnerId, list[tuple[Procedure[Any, Any, Any], Any]]] = {}
         self._holding = list(self.owners)  # have the classifier that was broadcast last
 
     @abstractmethod
@@ -89,7 +89,8 @@ class Engine(ABC):
             del replies[i]
         self.misses += missed
         if procedure.owed:
-            self._owed |= {i: (procedure, requests[i]) for i in requests if i not in replies}
+            for i in [i for i in requests if i not in replies]:
+                self._owed.setdefault(i, []).append((procedure, requests[i]))
         if len(replies) < min(self.min_owners, len(requests)):
             raise ProtocolError(
                 f"{len(replies)} of {len(requests)} owners gave an answer to {procedure.name} "
@@ -101,10 +102,13 @@ class Engine(ABC):
     def _settle(self, requests: Mapping[OwnerId, Request]) -> dict[OwnerId, Request]:
         """The requests to owners that are owed nothing, once what is owed was sent again."""
         for i in [i for i in requests if i in self._owed]:
-            procedure, request = self._owed[i]
-            answer = self.carry(procedure, {i: request})[i]
-            if isinstance(answer, Miss):
-                self.misses.append(answer)
+            while self._owed.get(i):
+                procedure, request = self._owed[i][0]
+                answer = self.carry(procedure, {i: request})[i]
+                if isinstance(answer, Miss):
+                    self.misses.append(answer)
+                    break
+                self._owed[i].pop(0)
             else:
                 del self._owed[i]
         return {i: request for i, request in requests.items() if i not in self._owed}

@@ -54,7 +54,7 @@ class Home(Protocol):
 
 
 AGREE: Procedure[Home, Agreement, Joined] = Procedure(
-    "agree", "evaluate", Agreement, Joined, lambda home, ask: home.agree(ask)
+    "agree", "evaluate", Agreement, Joined, lambda home, ask: home.agree(ask), owed=True
 )
 COLUMN_SUMS: Procedure[Home, Ask, ColumnSums] = Procedure(
     "column_sums", "evaluate", Ask, ColumnSums, lambda home, ask: home.column_sums(ask)
@@ -65,7 +65,7 @@ COLUMN_SQUARES: Procedure[Home, ColumnMeans, ColumnSquares] = Procedure(
 )  # fmt: skip
 RECEIVE_SCALE: Procedure[Home, ColumnScale, Ready] = Procedure(
     "receive_scale", "evaluate", ColumnScale, Ready,
-    lambda home, scale: home.receive_scale(scale),
+    lambda home, scale: home.receive_scale(scale), owed=True,
 )  # fmt: skip
 ABLE: Procedure[Home, Step, Able] = Procedure(
     "able", "evaluate", Step, Able, lambda home, step: home.able(step)

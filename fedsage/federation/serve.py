@@ -1,0 +1,131 @@
+"""The server's side of a federated run, over any engine: agree, scale, train, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsage.conduct import EXCHANGED, timed, told
+from fedsage.config import Config
+from fedsage.errors import ConfigError
+from fedsage.evaluation.results import HistoryLine, RunRecord
+from fedsage.journal import DiskJournal
+from fedsage.methods import Outcome, fedsage_plus
+from fedsage.models.classifier import NodeClassifier
+from fedsage.models.neighgen import NeighGen
+from fedsage.models.parameters import parameters_of
+from fedsage.prepare import Plan, check_generator, mending_of, plan_of, way_of_mending
+from fedsage.protocol.engine import Engine
+from fedsage.protocol.guard import shapes_of
+from fedsage.protocol.joining import ABLE, FINISH, RESTORE, agree, agree_on_scale
+from fedsage.protocol.messages import Finish, Joined, OwnerId, Step
+from fedsage.protocol.procedures import Phase
+from fedsage.record import Stopwatch, federated_record
+from fedsage.rng import generator
+
+FEDERATED = ("fedsage", "fedsage+", *(f"fedsage+{way}" for way in EXCHANGED))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What the server has when a federated run is over."""
+
+    record: RunRecord
+    model: NodeClassifier
+
+
+def check_federated(config: Config) -> None:
+    """Refuse what cannot be run between owners."""
+    if config.run.method not in FEDERATED:
+        raise ConfigError(
+            f"{config.run.method} cannot be run between separate owners. Take one of "
+            f"{', '.join(FEDERATED)}."
+        )
+
+
+def serve(
+    config: Config,
+    engine: Engine,
+    names: Sequence[str],
+    run: str,
+    version: str,
+    folder: Path,
+    on_line: Callable[[HistoryLine], None],
+) -> Served:
+    """Algorithm 1 between parties; rounds are kept in ``folder``, and taken up from there.
+
+    Args:
+        config: All settings of the run.
+        engine: The way to the owners.
+        names: What the owners are called, in the order of their numbers.
+        run: A name for this run; the same one goes on with it.
+        version: Of fedsage, at the server.
+        folder: For the server's checkpoints.
+        on_line: Called after each round.
+    """
+    check_federated(config)
+    watch = Stopwatch()
+    with watch.phase("load"):
+        joined = agree(engine, run, version, config.model_dump_json(), names)
+        plan = agreed_plan(config, engine, joined)
+        agree_on_scale(engine)
+    way = way_of_mending(config.run.method, config.mend.how)
+    check_generator(plan, way)
+    with watch.phase("classifier"):
+        journal = journal_of(engine, folder)
+        outcome = fedsage_plus(
+            engine,
+            plan.phi,
+            mend=timed(mending_of(way, plan, config.neighgen.rounds_gen), watch),
+            rounds_c=config.classifier.rounds_c,
+            selection=config.classifier.selection,
+            queries=config.mend.queries,
+            aggregate=config.classifier.aggregate,
+            on_round=told(journal, engine.traffic, on_line),
+            journal=journal,
+        )
+    with watch.phase("evaluate"):
+        engine.exchange(FINISH, dict.fromkeys(engine.owners, Finish(outcome.view)))
+    return served(config, watch, plan, joined, outcome, engine, journal.resumed)
+
+
+def agreed_plan(config: Config, engine: Engine, joined: dict[OwnerId, Joined]) -> Plan:
+    """The plan for the owners that joined; replies are held against it."""
+    first = next(iter(joined.values()))
+    sizes = [one.nodes for one in joined.values()]
+    plan = plan_of(config, first.features, first.classes, sizes)
+    engine.guard.weights = {i: one.weight for i, one in joined.items()}
+    neighgen = NeighGen(plan.gen.shape, generator(0, "shapes alone"))
+    engine.guard.hg = shapes_of(parameters_of(neighgen.hg))
+    return plan
+
+
+def journal_of(engine: Engine, folder: Path) -> DiskJournal:
+    """The server's rounds; after a restart, owners are brought to where it starts."""
+
+    def can(phase: Phase, t: int) -> bool:
+        asked = dict.fromkeys(engine.owners, Step(phase, t))
+        return all(reply.yes for reply in engine.exchange(ABLE, asked).values())
+
+    journal = DiskJournal(folder, engine.traffic, can)
+    if journal.resumed:
+        step = Step(journal.start.phase, journal.start.t)
+        engine.exchange(RESTORE, dict.fromkeys(engine.owners, step))
+    return journal
+
+
+def served(
+    config: Config,
+    watch: Stopwatch,
+    plan: Plan,
+    joined: dict[OwnerId, Joined],
+    outcome: Outcome,
+    engine: Engine,
+    resumed: int,
+) -> Served:
+    """The record and the model."""
+    there = [joined[i] for i in outcome.hits if i in joined]
+    record = federated_record(config, watch, there, outcome, engine.traffic, resumed)
+    model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
+    return Served(record, model)

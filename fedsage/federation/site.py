@@ -1,0 +1,205 @@
+"""An owner on its own machine: what it does when the server asks, and what it keeps."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from fedsage.conduct import EXCHANGED
+from fedsage.config import Config
+from fedsage.engines.keeper import Keeper
+from fedsage.engines.wire import decode, encode
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.federation.gate import ASKED, Gate, agreed_shapes
+from fedsage.federation.words import what_leaves
+from fedsage.graph.io import save_graph, write_atomically
+from fedsage.graph.owned import Owned
+from fedsage.graph.split import split_labels
+from fedsage.graph.tables import Scale, column_squares, column_sums
+from fedsage.models.classifier import NodeClassifier, save_models
+from fedsage.models.parameters import Logits, parameters_of
+from fedsage.prepare import Plan, plan_of, way_of_mending
+from fedsage.protocol.joining import JOINING
+from fedsage.protocol.messages import (
+    Able,
+    Agreement,
+    Ask,
+    ColumnMeans,
+    ColumnScale,
+    ColumnSquares,
+    ColumnSums,
+    Finish,
+    Joined,
+    Ready,
+    Step,
+)
+from fedsage.protocol.owner import DataOwner
+
+LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
+    "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
+)  # fmt: skip
+
+
+class Site:
+    """One owner. All that it writes goes to ``runs/RUN``, on its own disk.
+
+    Args:
+        name: What the owner is called.
+        owned: Its data.
+        runs: The folder for what its runs leave behind.
+        version: Of the fedsage that runs here.
+        tell: Where plain words for the owner go.
+    """
+
+    def __init__(
+        self, name: str, owned: Owned, runs: Path, version: str, tell: Callable[[str], None]
+    ) -> None:
+        self.name, self.owned, self.runs, self.version = name, owned, runs, version
+        self.tell = tell
+        self.gate = Gate(runs / "unnamed")
+        self.config: Config | None = None
+        self.scale: Scale | None = None
+        self._keeper: Keeper | None = None
+
+    def answer(self, procedure: str, frame: bytes) -> bytes:
+        """Do what is asked, and give the reply as it will leave."""
+        self.gate.check_asked(procedure)
+        asked = ASKED[procedure]
+        request = decode(asked.request, frame)
+        if procedure in JOINING:
+            return encode(asked.run(self, request))
+        return encode(self.keeper.perform(asked, request))
+
+    def agree(self, agreement: Agreement) -> Joined:
+        """Compare versions, take the settings, say in plain words what will leave."""
+        if agreement.version != self.version:
+            raise ConfigError(
+                f"The version differs: the server has fedsage {agreement.version}, owner "
+                f"{self.name} has {self.version}. Install the same one."
+            )
+        config = Config.model_validate(json.loads(agreement.settings))
+        self.config, self.index = config, agreement.owner
+        self.folder = self.runs / agreement.run
+        self.way = way_of_mending(config.run.method, config.mend.how)
+        features, names = self.owned.names
+        self.plan: Plan = plan_of(config, features, len(names), [self.owned.num_nodes])
+        self.split = self.owned.split or split_labels(
+            self.owned.y, config.data.train, config.data.val, config.run.seed, self.index
+        )
+        words = what_leaves(config, self.owned.num_numbers)
+        write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
+        self.tell(words)
+        self.gate.folder, self.gate.way = self.folder, self.way
+        self.gate.agreed = agreed_shapes(self.plan, self.owned.num_numbers)
+        weighted = config.classifier.weighting == "nodes"
+        return Joined(
+            version=self.version,
+            schema=self.owned.sha256,
+            features=features,
+            classes=len(names),
+            nodes=self.owned.num_nodes,
+            weight=float(len(self.split.train)) if weighted else 1.0,
+            names=json.dumps(names),
+        )
+
+    def column_sums(self, ask: Ask) -> ColumnSums:
+        """Sums over all nodes, for the mean."""
+        if self.owned.tables is None:
+            return ColumnSums(torch.zeros(0), torch.zeros(0))
+        self.check_enough()
+        count, total = column_sums(self.owned.tables)
+        return ColumnSums(torch.from_numpy(count), torch.from_numpy(total))
+
+    def column_squares(self, means: ColumnMeans) -> ColumnSquares:
+        """Sums over all nodes, for the deviation."""
+        if self.owned.tables is None:
+            return ColumnSquares(torch.zeros(0))
+        self.check_enough()
+        found = column_squares(self.owned.tables, means.mean.numpy())
+        return ColumnSquares(torch.from_numpy(found))
+
+    def check_enough(self) -> None:
+        """Refuse sums over so few nodes that they would show single ones."""
+        least = self.plan.gen.min_batch
+        if self.owned.num_nodes < least:
+            raise PrivacyError(
+                f"Owner {self.name} has {self.owned.num_nodes} nodes: sums over fewer than "
+                f"{least} would show single values. Leave this owner out, or join it with "
+                "another."
+            )
+
+    def receive_scale(self, scale: ColumnScale) -> Ready:
+        """Scale the columns, and be ready to train."""
+        self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
+        plan = self.plan
+        owner = DataOwner(
+            self.index, self.owned.graph(self.scale), self.split, plan.shape, plan.training,
+            plan.seed, None, plan.gen if self.way in ("neighgen", "shared") else None,
+        )  # fmt: skip
+        self._keeper = Keeper(owner, self.folder / "checkpoint")
+        return Ready()
+
+    @property
+    def keeper(self) -> Keeper:
+        """The owner with its checkpoints, once the columns are scaled."""
+        if self._keeper is None:
+            raise ProtocolError(f"Owner {self.name} has not joined a run yet.")
+        return self._keeper
+
+    def able(self, step: Step) -> Able:
+        """Whether the state of that moment was kept."""
+        return Able(self.keeper.has(phase_of(step), step.t, self.way in EXCHANGED))
+
+    def restore(self, step: Step) -> Ready:
+        """Be again as at that moment."""
+        self.keeper.restore(phase_of(step), step.t, self.way in EXCHANGED)
+        return Ready()
+
+    def finish(self, finish: Finish) -> Ready:
+        """Write model, NeighGen, mended graph and predictions to this owner's disk alone."""
+        owner = self.keeper.owner
+        names = self.owned.names[1]
+        schema, scale = self.owned.schema, self.scale if self.owned.schema else None
+        model = NodeClassifier(
+            self.plan.shape, parameters_of(owner.model), names, schema, scale
+        )
+        save_models([model], self.folder)
+        if owner.gen is not None:
+            weights = safetensors.torch.save(parameters_of(owner.gen.neighgen))
+            write_atomically(self.folder / NEIGHGEN, lambda file: file.write(weights))
+        if owner.mended is not None:
+            save_graph(owner.mended, self.folder / MENDED)
+        text = predictions(owner, finish.view, list(self.owned.ids), names)
+        write_atomically(self.folder / PREDICTIONS, lambda file: file.write(text.encode()))
+        self.tell(f"The run is over. Predictions for your nodes: {self.folder / PREDICTIONS}")
+        return Ready()
+
+
+def phase_of(step: Step) -> Any:
+    """The phase that a step names, if there is such a one."""
+    if step.phase not in ("neighgen", "classifier"):
+        raise ProtocolError(f"'{step.phase}' is no phase of a run.")
+    return step.phase
+
+
+def predictions(owner: DataOwner, view: str, ids: list[str], names: tuple[str, ...]) -> str:
+    """The most likely class of every node of the owner, labelled or not, as CSV."""
+    nodes = torch.arange(len(ids)).numpy()
+    plain = owner.answers(owner.graph, nodes)
+    mended = plain if owner.mended is None else owner.answers(owner.mended, nodes)
+    chosen: dict[str, Logits] = {"plain": plain, "mended": mended, "both": plain + mended}
+    shares = chosen[view].softmax(dim=1)
+    best = shares.argmax(dim=1).tolist()
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["id", "predicted", "probability"])
+    for v, c in enumerate(best):
+        table.writerow([ids[v], names[c], f"{float(shares[v, c]):.4f}"])
+    return text.getvalue()

@@ -1,0 +1,100 @@
+"""Sites in one process: everything of a federation but the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsage.config import Config, load_config
+from fedsage.engines.wire import decode, encode
+from fedsage.federation.site import Site
+from fedsage.graph.owned import read_owned
+from fedsage.protocol.engine import Engine, Miss
+from fedsage.rng import generator
+
+SMALL = {
+    "classifier": {"rounds_c": 4},
+    "model": {"widths": [16, 8]},
+    "neighgen": {"rounds_gen": 3, "widths": [8, 6], "hidden": [10], "batch_size": 16},
+}
+NAMES = ("east", "north", "west")
+SCHEMA = """classes = ["ill", "well"]
+
+[features.age]
+kind = "number"
+
+[features.pulse]
+kind = "number"
+
+[features.ward]
+kind = "category"
+categories = ["A", "B", "C"]
+"""
+
+
+class SiteEngine(Engine):
+    """Carries frames to sites in this process, through each site's gate."""
+
+    def __init__(self, sites: list[Site], least: int | None = None) -> None:
+        super().__init__(range(len(sites)), least)
+        self.sites = sites
+        self.log: list[tuple[int, str]] = []
+
+    def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
+        replies: dict[int, Any | Miss] = {}
+        for i, request in requests.items():
+            self.log.append((i, procedure.name))
+            frame = self.sites[i].answer(procedure.name, encode(request))
+            self.sites[i].gate.check(procedure.name, frame)
+            replies[i] = decode(procedure.reply, frame)
+        return replies
+
+
+@pytest.fixture(scope="session")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders of made-up tables, of different sizes and scales."""
+    root = tmp_path_factory.mktemp("hospitals")
+    for k, name in enumerate(NAMES):
+        stream = generator(k, "hospital")
+        count = 60 + 20 * k
+        ill = stream.random(count) < 0.4
+        age = 40 + 5 * k + 20 * ill + stream.normal(size=count)
+        pulse = 70 + 12 * ill + 3 * stream.normal(size=count)
+        folder = root / name
+        folder.mkdir()
+        (folder / "schema.toml").write_text(SCHEMA)
+        lines = ["id,age,pulse,ward,label"]
+        for v in range(count):
+            label = ("ill" if ill[v] else "well") if stream.random() < 0.9 else ""
+            ward = "ABC"[int(stream.integers(3))]
+            lines.append(f"{name}-{v},{age[v]:.3f},{pulse[v]:.3f},{ward},{label}")
+        (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
+        links = ["source,target"]
+        for _ in range(2 * count):
+            a, b = stream.integers(count, size=2)
+            if a != b and (ill[a] == ill[b] or stream.random() < 0.2):
+                links.append(f"{name}-{a},{name}-{b}")
+        (folder / "edges.csv").write_text("\n".join(dict.fromkeys(links)) + "\n")
+    assert np.all([(root / name / "nodes.csv").exists() for name in NAMES])
+    return root
+
+
+@pytest.fixture
+def sites(hospitals: Path, tmp_path: Path) -> Callable[[], list[Site]]:
+    """Fresh processes, as it were: what they keep is on disk."""
+
+    def make() -> list[Site]:
+        return [
+            Site(name, read_owned(hospitals / name), tmp_path / name, "1.0", lambda words: None)
+            for name in NAMES
+        ]
+
+    return make
+
+
+def config_for(method: str, **more: dict[str, object]) -> Config:
+    return load_config(SMALL, {"run": {"method": method}}, more)

@@ -1,0 +1,172 @@
+"""A federated run without the network: the same model as in one process, and nothing more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsage.engines.wire import encode
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.evaluation.results import HistoryLine
+from fedsage.federation.serve import FEDERATED, serve
+from fedsage.federation.site import Site
+from fedsage.graph.graph import Graph
+from fedsage.graph.io import load_graph
+from fedsage.models.classifier import load_models
+from fedsage.protocol.messages import Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
+from fedsage.runs import ignore_line, run_config
+from tests.federation.conftest import NAMES, SiteEngine, config_for
+
+Make = Callable[[], list[Site]]
+
+
+@pytest.mark.parametrize("method", FEDERATED)
+def test_the_model_is_the_one_of_a_run_in_one_process(
+    method: str, sites: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    config = config_for(method)
+    there = serve(
+        config, SiteEngine(sites()), NAMES, "r1", "1.0", tmp_path / "server", ignore_line
+    )
+    data = config.data.model_copy(update={"dataset": str(hospitals)})
+    here = run_config(config.model_copy(update={"data": data}), ignore_line)
+    assert there.record.model_sha256 == here.record.model_sha256
+    assert there.record.accuracy == here.record.accuracy
+    assert there.record.accuracy["global"] is None
+
+
+def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: Path) -> None:
+    config = config_for("fedsage+neighgen")
+    made = sites()
+    serve(config, SiteEngine(made), NAMES, "r1", "1.0", tmp_path / "server", ignore_line)
+    for site in made:
+        folder = tmp_path / site.name / "r1"
+        (model,) = load_models(folder)
+        lines = (folder / "predictions.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines[1:]] == list(site.owned.ids)
+        assert {line.split(",")[1] for line in lines[1:]} <= {"ill", "well"}
+        assert isinstance(load_graph(folder / "mended.npz"), Graph)
+        assert (folder / "neighgen.safetensors").stat().st_size > 0
+        assert model.scale is not None and model.schema is not None
+        assert "What leaves this house" in (folder / "what-leaves.txt").read_text()
+
+
+def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None:
+    engine = SiteEngine(sites())
+    serve(
+        config_for("fedsage+neighgen"), engine, NAMES, "r1", "1.0", tmp_path / "s", ignore_line
+    )
+    for i, name in enumerate(NAMES):
+        lines = (tmp_path / name / "r1" / "sent.jsonl").read_text().splitlines()
+        sent = [json.loads(line) for line in lines]
+        assert [one["procedure"] for one in sent] == [p for j, p in engine.log if j == i]
+        assert all(len(one["sha256"]) == 64 and one["bytes"] > 0 for one in sent)
+
+
+def test_no_cell_of_a_table_is_in_a_message(sites: Make, tmp_path: Path) -> None:
+    """Ids and single values of the first owner, searched in every frame that left it."""
+    made = sites()
+    frames: list[bytes] = []
+
+    class Listening(SiteEngine):
+        def carry(self, procedure, requests):  # type: ignore[no-untyped-def]
+            frames.append(self.sites[0].answer(procedure.name, encode(requests[0])))
+            return super().carry(procedure, requests)
+
+    serve(
+        config_for("fedsage"), Listening(made), NAMES, "r", "1.0", tmp_path / "s", ignore_line
+    )
+    tables = made[0].owned.tables
+    assert tables is not None
+    body = b"".join(frames)
+    assert not any(identifier.encode() in body for identifier in tables.ids)
+    x = made[0].keeper.owner.graph.x
+    rows = [row.tobytes() for row in x]
+    assert not any(row in body for row in rows)
+    assert not any(value.tobytes() in body for value in tables.numbers.ravel())
+
+
+def test_a_run_that_was_stopped_goes_on_from_the_last_round(
+    sites: Make, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    config = config_for("fedsage+neighgen")
+    whole: list[HistoryLine] = []
+    wanted = serve(
+        config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", whole.append
+    )
+    for rounds in (1, 3, 5):
+        seen: list[HistoryLine] = []
+
+        def on_line(line: HistoryLine, seen: list[HistoryLine] = seen, n: int = rounds) -> None:
+            seen.append(line)
+            if len(seen) == n:
+                raise Stop
+
+        run, folder = f"after-{rounds}", tmp_path / f"server-{rounds}"
+        with pytest.raises(Stop):
+            serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, on_line)
+        lines: list[HistoryLine] = []
+        again = serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, lines.append)
+        assert again.record.model_sha256 == wanted.record.model_sha256
+        assert [line.loss for line in lines] == [line.loss for line in whole]
+
+
+def test_another_version_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"server has fedsage 2\.0, owner east has 1\.0"):
+        serve(
+            config_for("fedsage"), SiteEngine(sites()), NAMES, "r", "2.0", tmp_path, ignore_line
+        )
+
+
+def test_another_schema_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:
+    made = sites()
+    object.__setattr__(made[2].owned.tables.schema, "class_names", ("ill", "other"))  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"schema differs: owner east has .*, owner west has"):
+        serve(config_for("fedsage"), SiteEngine(made), NAMES, "r", "1.0", tmp_path, ignore_line)
+
+
+@pytest.mark.parametrize("method", ["globsage", "locsage", "oracle", "mine.py"])
+def test_what_cannot_be_federated_is_refused(method: str, sites: Make, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be run between separate owners"):
+        serve(config_for(method), SiteEngine(sites()), NAMES, "r", "1.0", tmp_path, ignore_line)
+
+
+def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path: Path) -> None:
+    engine = SiteEngine(sites())
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+    site = engine.sites[0]
+    for procedure in ("sketch_features", "count_class_links", "local_request", "no such thing"):
+        with pytest.raises(PrivacyError, match="no part of the agreed run"):
+            site.answer(procedure, encode(Ask(0)))
+
+
+WRONG = {
+    "another type": ("test_classifier", Ask(0), ProtocolError),
+    "a larger classifier": (
+        "local_update_c", ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0), PrivacyError
+    ),
+    "not asked for": ("sketch_features", Sketch(torch.ones(3, 3)), PrivacyError),
+    "class links": ("count_class_links", ClassLinks(torch.ones(2, 2)), PrivacyError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_the_gate_refuses_what_does_not_fit(case: str, sites: Make, tmp_path: Path) -> None:
+    engine = SiteEngine(sites())
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+    procedure, message, error = WRONG[case]
+    gate = engine.sites[0].gate
+    before = (gate.folder / "sent.jsonl").read_text()
+    with pytest.raises(error):
+        gate.check(procedure, encode(message))
+    with pytest.raises(ProtocolError):
+        gate.check("test_classifier", b"garbage")
+    assert (gate.folder / "sent.jsonl").read_text() == before
+    gate.check("test_classifier", encode(Hits(1, 1, 1, 2)))

@@ -163,13 +163,22 @@ class EvaluationConfig(Section):
     inference: Literal["full", "sampled"] = Field("sampled", description="neighborhoods")
 
 
+class FederationConfig(Section):
+    """Owners on separate machines."""
+
+    deadline: PositiveFloat = Field(600.0, description="seconds that an owner has to answer")
+    min_owners: NonNegativeInt = Field(
+        0, description="fewer answers stop the run; 0 stands for all owners"
+    )
+
+
 class RunConfig(Section):
     """What is run, and on what."""
 
     method: str = "fedsage+"
     seed: int = Field(0, ge=0)
     preset: Preset = "best"
-    engine: Literal["inprocess"] = "inprocess"
+    engine: Literal["inprocess", "nvflare"] = "inprocess"
     device: str = Field(
         "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
     )
@@ -191,6 +200,7 @@ class Config(Section):
     mend: MendConfig = MendConfig()
     neighgen: NeighGenConfig = NeighGenConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    federation: FederationConfig = FederationConfig()
 
     @model_validator(mode="after")
     def fits(self) -> Config:

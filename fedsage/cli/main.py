@@ -15,7 +15,17 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli import bench, data, predict, report, reproduce, run, settings, split
+from fedsage.cli import (
+    bench,
+    data,
+    federation,
+    predict,
+    report,
+    reproduce,
+    run,
+    settings,
+    split,
+)
 from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Wherever typer keeps it: click was a package of its own once, and then it was not.
@@ -40,6 +50,7 @@ VERBS: dict[str, Callable[..., None]] = {
 for verb, function in VERBS.items():
     app.command(verb)(function)
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 
 @app.callback(invoke_without_command=True)

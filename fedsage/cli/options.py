@@ -40,7 +40,9 @@ Assignments: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.key=value; may be repeated"),
 ]
-Engine: TypeAlias = Annotated[str | None, typer.Option(help="inprocess, the only one so far")]
+Engine: TypeAlias = Annotated[
+    str | None, typer.Option(help="inprocess; for separate machines see 'fedsage federation'")
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
 Aggregate: TypeAlias = Annotated[
     str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
@@ -64,6 +66,8 @@ def config_from(
     seed: int | None = None,
     engine: str | None = None,
     aggregate: str | None = None,
+    deadline: float | None = None,
+    min_owners: int | None = None,
 ) -> Config:
     """Flags over ``--set`` over ``--config`` over the preset; checked once.
 
@@ -75,6 +79,7 @@ def config_from(
         "run": given(method=method, seed=seed, engine=engine),
         "data": given(dataset=dataset, owners=owners, partition=partition),
         "classifier": given(aggregate=aggregate),
+        "federation": given(deadline=deadline, min_owners=min_owners),
     }
     if stored is None:
         return load_config(below, flags, preset=str(preset or in_file or "best"))

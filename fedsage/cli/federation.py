@@ -1,0 +1,213 @@
+"""``fedsage federation``: owners on separate machines."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from fedsage.cli import options, show
+from fedsage.cli.progress import ensure_here
+from fedsage.cli.run import METHODS, fresh, num_rounds, run_name
+from fedsage.config import Config
+from fedsage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsage.evaluation.results import RunRecord
+    from fedsage.federation.kits import Kit
+
+app = typer.Typer(help="Owners on separate machines, with mutual TLS.", no_args_is_help=True)
+KitFolder: TypeAlias = Annotated[Path, typer.Argument(help="a party's startup kit")]
+Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
+Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
+Deadline: TypeAlias = Annotated[
+    float | None, typer.Option(help="seconds that an owner has to answer (default: 600)")
+]
+MinOwners: TypeAlias = Annotated[
+    int | None, typer.Option(help="stop below so many answers (default: all owners)")
+]
+
+
+def needs_nvflare() -> None:
+    """Say how to install what only federations need."""
+    try:
+        import nvflare  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "Federations need NVFlare, which is not installed. Install it with: "
+            "pip install 'fedsage[federation]'"
+        ) from None
+
+
+def say(words: str) -> None:
+    """Progress goes to stderr."""
+    print(words, file=sys.stderr, flush=True)
+
+
+@app.command()
+def init(
+    server: Annotated[str, typer.Option(help="HOST:PORT by which owners reach the server")],
+    owners: Annotated[str, typer.Option(help="names, e.g. east,north,west")],
+    out: Annotated[Path, typer.Option(help="folder to write the kits to")],
+) -> None:
+    """Write a startup kit for the server, for every owner and for the coordinator."""
+    needs_nvflare()
+    from fedsage.federation.kits import make_kits
+
+    names = [name.strip() for name in owners.split(",") if name.strip()]
+    for kit in make_kits(server, names, out):
+        print(f"{kit.role:<12}{kit.path}")
+    print(
+        f"authority   {out.resolve() / 'authority'}\nGive each party its own kit over a "
+        "channel you trust: it holds a private key. Keep the authority to yourself."
+    )
+
+
+@app.command()
+def start(
+    kit: KitFolder,
+    data: Annotated[
+        Path | None, typer.Option(help="an owner's data; the kit remembers it")
+    ] = None,
+) -> None:
+    """Start a party; an owner's data is checked before it joins."""
+    needs_nvflare()
+    from fedsage.federation.kits import open_kit
+    from fedsage.federation.operate import start as start_party
+
+    start_party(open_kit(kit), data, say)
+
+
+@app.command()
+def stop(kit: KitFolder) -> None:
+    """Stop a party; what it has kept stays on its disk."""
+    needs_nvflare()
+    from fedsage.federation.kits import open_kit
+    from fedsage.federation.operate import stop as stop_party
+
+    opened = open_kit(kit)
+    was = stop_party(opened)
+    print(f"{opened.name} {'stopped' if was else 'was not running'}")
+
+
+@app.command()
+def status(kit: KitFolder) -> None:
+    """Say whether a party runs; with the coordinator's kit, who is connected."""
+    needs_nvflare()
+    from fedsage.federation.job import who_is_there
+    from fedsage.federation.kits import federation_of, open_kit
+    from fedsage.federation.operate import pid_of, running
+
+    opened = open_kit(kit)
+    if opened.role != "coordinator":
+        up = running(opened)
+        print(f"{opened.name}: {f'running, process {pid_of(opened)}' if up else 'not running'}")
+        return
+    about = federation_of(opened)
+    there = who_is_there(opened)
+    print(f"server {about['server']}: running")
+    for name in about["owners"]:
+        print(f"{name}: {'connected' if name in there else 'not connected'}")
+
+
+@app.command()
+def run(
+    kit: Annotated[Path, typer.Option(help="the coordinator's startup kit")],
+    method: Method = None,
+    seed: options.Seed = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    aggregate: options.Aggregate = None,
+    deadline: Deadline = None,
+    min_owners: MinOwners = None,
+    out: Out = None,
+    force: options.Force = False,
+    resume: options.Resume = False,
+    json: options.Json = False,
+) -> None:
+    """Train between the owners of a federation, and fetch the model."""
+    needs_nvflare()
+    from fedsage.federation.kits import federation_of, open_kit
+    from fedsage.federation.rundir import stored
+
+    opened = open_kit(kit)
+    owners = len(federation_of(opened)["owners"])
+    settings = options.config_from(
+        stored=stored(out) if resume else None, config=config, assignments=assignments,
+        preset=preset, method=method, seed=seed, engine="nvflare", aggregate=aggregate,
+        dataset="own", owners=owners, partition="folders", deadline=deadline,
+        min_owners=min_owners,
+    )  # fmt: skip
+    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
+    record = run_between(opened, settings, folder, force, resume)
+    show_record(record, json)
+
+
+@app.command("try")
+def try_(
+    method: Method = None,
+    dataset: options.Dataset = None,
+    owners: options.Owners = None,
+    partition: options.PartitionBy = None,
+    seed: options.Seed = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    aggregate: options.Aggregate = None,
+    deadline: Deadline = None,
+    min_owners: MinOwners = None,
+    out: Out = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="keep kits and owners' folders here")
+    ] = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """A whole federation on this machine: real processes and certificates, then cleaned up."""
+    needs_nvflare()
+    settings = options.config_from(
+        config=config, assignments=assignments, preset=preset, method=method, seed=seed,
+        dataset=dataset, owners=owners, partition=partition, engine="nvflare",
+        aggregate=aggregate, deadline=deadline, min_owners=min_owners,
+    )  # fmt: skip
+    from fedsage.federation.rehearse import rehearsal
+    from fedsage.federation.serve import check_federated
+
+    check_federated(settings)
+    ensure_here(settings.data.dataset)
+    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
+    with rehearsal(settings, keep, say) as coordinator:
+        record = run_between(coordinator, settings, folder, force, resume=False)
+    if keep:
+        say(f"Kits and what each owner has are in {keep}")
+    show_record(record, json)
+
+
+def run_between(
+    kit: Kit, settings: Config, folder: Path, force: bool, resume: bool
+) -> RunRecord:
+    """One federated run with progress on stderr and its result in ``folder``."""
+    from fedsage.cli.progress import rounds
+    from fedsage.evaluation.results import check_free
+    from fedsage.federation.rundir import run_into
+    from fedsage.federation.serve import check_federated
+
+    check_federated(settings)
+    check_free(folder, force or resume)
+    command = shlex.join(["fedsage", *sys.argv[1:]])
+    label = f"{settings.run.method}, seed {settings.run.seed}"
+    with rounds(label, num_rounds(settings)) as progress:
+        return run_into(kit, settings, folder, command, resume, progress, say)
+
+
+def show_record(record: RunRecord, json: bool) -> None:
+    """The result, for people or for programs."""
+    if json:
+        show.print_json(asdict(record))
+    else:
+        show.print_run(record)

@@ -1,0 +1,193 @@
+"""The coordinator's side: submit a run, follow it, fetch its result."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from fedsage.config import Config
+from fedsage.errors import ConfigError, FedSageError, ProtocolError
+from fedsage.evaluation.results import HistoryLine, write_json
+from fedsage.federation.kits import COORDINATOR, Kit, federation_of
+from fedsage.federation.nvflare_server import GROUP, STATUS
+
+POLL = 1.0  # seconds between two looks at a run
+LOST = 10  # looks in a row without an answer
+ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
+
+
+@contextmanager
+def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
+    """A connection to the server as the coordinator."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    if kit.role != "coordinator":
+        raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
+    where = federation_of(kit)["server"]
+    try:
+        with redirect_stdout(io.StringIO()):  # NVFlare says that it connects
+            found = new_secure_session(COORDINATOR, str(kit.path), timeout=timeout)
+    except Exception as error:
+        raise FedSageError(
+            f"The server at {where} cannot be reached ({type(error).__name__}). Is it running "
+            "('fedsage federation start' with its kit), and is the port open?"
+        ) from None
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def write_job(folder: Path, config: Config, owners: list[str], run: str, command: str) -> None:
+    """What NVFlare wants to be given: two JSON files, and no code."""
+    fed = config.federation
+    least = fed.min_owners or len(owners)
+    controller = {
+        "settings": config.model_dump_json(), "run": run, "owners": owners,
+        "deadline": fed.deadline, "min_owners": least, "command": command,
+    }  # fmt: skip
+    server = {
+        "format_version": 2,
+        "server": {"heart_beat_timeout": 600, "task_request_interval": 0.02},
+        "task_data_filters": [],
+        "task_result_filters": [],
+        "components": [],
+        "workflows": [
+            {
+                "id": GROUP,
+                "path": "fedsage.federation.nvflare_server.FedSageController",
+                "args": controller,
+            }
+        ],
+    }
+    executor = {"path": "fedsage.federation.nvflare_owner.FedSageExecutor", "args": {}}
+    client = {
+        "format_version": 2,
+        "executors": [{"tasks": ["*"], "executor": executor}],
+        "task_result_filters": [],
+        "task_data_filters": [],
+        "components": [],
+    }
+    config_folder = folder / "app" / "config"
+    write_json(config_folder / "config_fed_server.json", server)
+    write_json(config_folder / "config_fed_client.json", client)
+    write_json(folder / "meta.json", {
+        "name": GROUP, "resource_spec": {}, "min_clients": least,
+        "deploy_map": {"app": ["server", *owners]},
+    })  # fmt: skip
+
+
+@contextmanager
+def follow_job(
+    kit: Kit,
+    config: Config,
+    known: dict[str, Any],
+    command: str,
+    on_line: Callable[[HistoryLine], None],
+    say: Callable[[str], None],
+    submitted: Callable[[str], None],
+) -> Iterator[Path]:
+    """Submit a run, or find the one that goes on; inside, the folder with its result.
+
+    Args:
+        kit: The coordinator's.
+        config: All settings of the run.
+        known: The ``run``'s name, and the ``job`` that it was last.
+        command: What the coordinator typed.
+        on_line: Called for each round.
+        say: For words on the way.
+        submitted: Called with the name of the job.
+
+    Raises:
+        ProtocolError: The run stopped; what it had is kept by all parties.
+    """
+    owners = list(federation_of(kit)["owners"])
+    with tempfile.TemporaryDirectory() as scratch, session(kit) as talk:
+        job = known["job"]
+        if job is None or not goes_on(talk, job):
+            write_job(Path(scratch) / GROUP, config, owners, known["run"], command)
+            job = talk.submit_job(str(Path(scratch) / GROUP))
+            submitted(job)
+            say(f"run {known['run']} is submitted; it starts when the owners are there")
+        follow(talk, job, on_line)
+        yield fetched(talk, job, Path(scratch))
+
+
+def goes_on(talk: Any, job: str) -> bool:
+    """Whether a job is done or still at work; one that lost its server is taken off."""
+    status = str(talk.get_job_meta(job).get("status", ""))
+    if status == "RUNNING" and statistics(talk, job) is None:
+        talk.abort_job(job)
+        return False
+    return status in ("RUNNING", "SUBMITTED", "DISPATCHED", "FINISHED:COMPLETED")
+
+
+def fetched(talk: Any, job: str, scratch: Path) -> Path:
+    """What the server left of a job that is over."""
+    place = Path(talk.download_job_result(job, str(scratch / "result")))
+    found = next(place.rglob(STATUS), None)
+    if found is None:
+        status = talk.get_job_meta(job).get("status", "unknown")
+        raise stopped(f"it ended without a result ({status})")
+    state = json.loads(found.read_text())
+    if state["state"] != "done":
+        raise stopped(str(state["error"]))
+    return found.parent
+
+
+def stopped(why: str) -> ProtocolError:
+    """How to go on after a run that did not get to its end."""
+    return ProtocolError(
+        f"The run stopped: {why.rstrip('.')}. What it had is kept by all parties: see that "
+        "they are running ('fedsage federation status'), then use the same command with "
+        "--resume."
+    )
+
+
+def follow(talk: Any, job: str, on_line: Callable[[HistoryLine], None]) -> None:
+    """Tell every round once, until the job is over."""
+    told, silent = 0, 0
+    while True:
+        try:
+            status = str(talk.get_job_meta(job).get("status", ""))
+            silent = 0
+        except Exception:
+            silent += 1
+            if silent > LOST:
+                raise stopped("the server does not answer any more") from None
+            time.sleep(POLL)
+            continue
+        if any(word in status for word in ENDED):
+            return
+        if status == "RUNNING":
+            told = tell_new(talk, job, told, on_line)
+        time.sleep(POLL)
+
+
+def tell_new(talk: Any, job: str, told: int, on_line: Callable[[HistoryLine], None]) -> int:
+    """The lines that the server has and we have not told yet; how many there are now."""
+    lines = statistics(talk, job) or []
+    for line in lines[told:]:
+        on_line(HistoryLine(**line))
+    return max(told, len(lines))
+
+
+def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:
+    """The rounds that a job has done; nothing where no process works on it."""
+    try:
+        stats = talk.show_stats(job, "server")
+        return list(json.loads(stats["server"][GROUP]["lines"]))
+    except Exception:  # whatever NVFlare raises between two states of a job
+        return None
+
+
+def who_is_there(kit: Kit) -> list[str]:
+    """The owners that are connected to the server."""
+    with session(kit) as talk:
+        return [client.name for client in talk.get_system_info().client_info]

@@ -1,0 +1,189 @@
+"""Startup kits: certificates and hardened settings for the server, owners and coordinator."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from fedsage.errors import ConfigError
+from fedsage.evaluation.results import write_json
+from fedsage.wording import natural
+
+Role: TypeAlias = Literal["server", "owner", "coordinator"]
+COORDINATOR = "coordinator@fedsage.local"
+OURS = "fedsage"  # folder in a kit for what is ours
+OWNER, FEDERATION = "owner.json", "federation.json"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
+MAY_BE_BUILT = [
+    "fedsage.federation.nvflare_server.FedSageController",
+    "fedsage.federation.nvflare_owner.FedSageExecutor",
+    "fedsage.federation.nvflare_owner.OnlyMessages",
+    "nvflare.app_common.logging.",
+]  # classes that a job may name
+NOBODY = {"submit_job": "none", "clone_job": "none", "manage_job": "none",
+          "download_job": "none", "view": "none", "operate": "none",
+          "shell_commands": "none", "byoc": "none"}  # fmt: skip
+LEAD = NOBODY | {"submit_job": "any", "manage_job": "n:submitter", "view": "any",
+                 "download_job": "n:submitter"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """A party's folder."""
+
+    path: Path
+    role: Role
+    name: str
+
+    @property
+    def ours(self) -> Path:
+        """Where fedsage keeps its own files in a kit."""
+        return self.path / OURS
+
+
+def open_kit(path: Path) -> Kit:
+    """The kit in a folder, which must be one."""
+    roles: dict[str, Role] = {
+        "fed_server.json": "server",
+        "fed_client.json": "owner",
+        "fed_admin.json": "coordinator",
+    }
+    for file, role in roles.items():
+        if (path / "startup" / file).is_file():
+            return Kit(path.resolve(), role, path.resolve().name)
+    raise ConfigError(
+        f"{path} is no startup kit: there is no startup/fed_….json in it. Give a folder that "
+        "'fedsage federation init' wrote."
+    )
+
+
+def federation_of(kit: Kit) -> dict[str, Any]:
+    """Who belongs to the federation of a kit."""
+    return dict(json.loads((kit.ours / FEDERATION).read_text()))
+
+
+def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
+    """One kit for every party, with certificates of one new authority.
+
+    Args:
+        server: ``HOST:PORT``, by which owners reach the server.
+        owners: Their names.
+        out: The folder to write, which must not hold kits already.
+    """
+    host, port = checked_address(server)
+    names = checked_names(owners)
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"--out {out} is not empty. Choose another folder.")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = provisioned(host, port, names, Path(scratch))
+        out.mkdir(parents=True, exist_ok=True)
+        places = {host: "server", COORDINATOR: "coordinator"} | {name: name for name in names}
+        kits = []
+        for source, target in places.items():
+            shutil.move(made / source, out / target)
+            kits.append(open_kit(out / target))
+        shutil.move(made.parent / "state", out / "authority")
+    os.chmod(out / "authority", 0o700)
+    about = {"server": server, "host": host, "port": port, "owners": names}
+    for kit in kits:
+        harden(kit)
+        write_json(kit.ours / FEDERATION, about | {"role": kit.role})
+    return kits
+
+
+def checked_address(server: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"--server is '{server}', but must be HOST:PORT, e.g. fed.example.org:8102."
+        )
+    return host, int(port)
+
+
+def checked_names(owners: Sequence[str]) -> list[str]:
+    """Owners' names, in the order of their numbers."""
+    names = sorted(owners, key=natural)
+    for name in names:
+        if not NAME.fullmatch(name) or name in ("server", "coordinator", "authority"):
+            raise ConfigError(
+                f"Owner '{name}' cannot be called so: take a lower-case letter, then letters, "
+                "digits and '-'; not 'server', 'coordinator' or 'authority'."
+            )
+    if len(set(names)) < len(names) or not names:
+        raise ConfigError("--owners needs different names, e.g. --owners east,north,west.")
+    return names
+
+
+def provisioned(host: str, port: int, owners: Sequence[str], scratch: Path) -> Path:
+    """Let NVFlare make certificates and startup files; the folder that holds them."""
+    people: list[dict[str, Any]] = [
+        {"name": host, "type": "server", "org": OURS, "fed_learn_port": port},
+        *({"name": name, "type": "client", "org": OURS} for name in owners),
+        {"name": COORDINATOR, "type": "admin", "org": OURS, "role": "lead"},
+    ]
+    lighter = "nvflare.lighter.impl"
+    builders = [
+        {"path": f"{lighter}.workspace.WorkspaceBuilder",
+         "args": {"template_file": ["master_template.yml"]}},
+        {"path": f"{lighter}.static_file.StaticFileBuilder",
+         "args": {"config_folder": "config", "scheme": "grpc"}},
+        {"path": f"{lighter}.cert.CertBuilder", "args": {}},
+        {"path": f"{lighter}.signature.SignatureBuilder", "args": {}},
+    ]  # fmt: skip
+    project = {"api_version": 3, "name": OURS, "description": OURS, "participants": people,
+               "builders": builders}  # fmt: skip
+    file = scratch / "project.yml"
+    file.write_text(json.dumps(project))  # JSON is YAML
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w",
+               str(scratch / "work")]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=scratch, check=False)
+    found = scratch / "work" / OURS / "prod_00"
+    if done.returncode or not found.is_dir():
+        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise ConfigError(
+            f"NVFlare could not make the kits: {last[-1] if last else 'it said nothing'}"
+        )
+    return found
+
+
+def harden(kit: Kit) -> None:
+    """No shipped code, no uploaded logs, no shell, a job store of its own, our filter."""
+    local = kit.path / "local"
+    resources = json.loads((local / "resources.json.default").read_text())
+    resources["class_allow_list"] = MAY_BE_BUILT
+    resources["allow_log_streaming"] = False
+    held = resources.get("components", [])
+    resources["components"] = [one for one in held if one["id"] != "site_log_streamer"]
+    write_json(local / "resources.json", resources)
+    if kit.role == "coordinator":
+        return
+    permissions = {"project_admin": NOBODY, "org_admin": NOBODY, "lead": LEAD, "member": NOBODY}
+    write_json(
+        local / "authorization.json", {"format_version": "1.0", "permissions": permissions}
+    )
+    if kit.role == "owner":
+        only = {"path": "fedsage.federation.nvflare_owner.OnlyMessages", "args": {}}
+        scope = {"name": OURS, "properties": {}, "task_result_filters": [only]}
+        write_json(local / "privacy.json", {"scopes": [scope], "default_scope": OURS})
+
+
+def settle_in(kit: Kit) -> None:
+    """Keep the server's jobs inside its kit, wherever that was moved to."""
+    file = kit.path / "local" / "resources.json"
+    resources = json.loads(file.read_text())
+    snapshots = resources["snapshot_persistor"]["args"]["storage"]["args"]
+    snapshots["root_dir"] = str(kit.ours / "snapshots")
+    for one in resources["components"]:
+        if one["id"] == "job_manager":
+            one["args"]["uri_root"] = str(kit.ours / "jobs")
+    write_json(file, resources)

@@ -1,0 +1,221 @@
+"""NVFlare at the server: a Controller that runs Algorithm 1, and the Engine it runs it on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.widgets.info_collector import InfoCollector
+
+from fedsage.config import Config
+from fedsage.engines.inprocess import encoder
+from fedsage.engines.wire import decode
+from fedsage.errors import FedSageError, ProtocolError
+from fedsage.evaluation.results import HistoryLine, Provenance, write_json, write_result
+from fedsage.federation.serve import serve
+from fedsage.models.classifier import save_models
+from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.procedures import Procedure, Reply, Request
+
+FRAME, ASKED, ERROR = "frame", "asked", "error"
+STATUS, GROUP = "status.json", "fedsage"
+GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
+TICK = 0.01
+
+
+class NVFlareEngine(Engine):
+    """Carries messages to owners' machines. Who does not answer by the deadline is left out.
+
+    An owner that was left out is asked again in every exchange, but not waited for longer
+    than the others take, until it answers.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        fl_ctx: FLContext,
+        abort: Signal,
+        names: list[str],
+        run: str,
+        deadline: float,
+        min_owners: int,
+    ) -> None:
+        super().__init__(range(len(names)), min_owners)
+        self.controller, self.fl_ctx, self.abort = controller, fl_ctx, abort
+        self.names, self.run, self.deadline = names, run, deadline
+        self.count = 0  # of exchanges: a reply must name the one it answers
+        self.away: set[OwnerId] = set()
+
+    def carry(
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+    ) -> dict[OwnerId, Reply | Miss]:
+        """One task for every owner, with a payload of its own."""
+        self.count += 1
+        asked = f"{self.run}/{self.count}/{procedure.name}"
+        frame_for, found = encoder(requests), dict[OwnerId, Shareable]()
+        arrived = threading.Condition()
+
+        def receiver(i: OwnerId) -> Any:
+            def receive(client_task: ClientTask, fl_ctx: FLContext) -> None:
+                with arrived:
+                    found[i] = client_task.result
+                    arrived.notify_all()
+                client_task.result = None
+
+            return receive
+
+        tasks = {}
+        for i in requests:
+            payload = Shareable()
+            frame = frame_for(i)
+            payload[FRAME], payload[ASKED] = frame, asked
+            self.traffic[procedure.phase].down += len(frame)
+            tasks[i] = Task(procedure.name, payload, timeout=0, result_received_cb=receiver(i))
+            self.controller.broadcast(
+                tasks[i], self.fl_ctx, targets=[self.names[i]], min_responses=1,
+                wait_time_after_min_received=0,
+            )  # fmt: skip
+        self.wait(set(requests), found, arrived)
+        for i, task in tasks.items():
+            if i not in found:
+                self.controller.cancel_task(task, fl_ctx=self.fl_ctx)
+        self.away = (self.away | set(requests)) - set(found)
+        return {i: self.opened(procedure, i, asked, found.get(i)) for i in requests}
+
+    def wait(
+        self,
+        asked: set[OwnerId],
+        found: Mapping[OwnerId, Shareable],
+        arrived: threading.Condition,
+    ) -> None:
+        """Until all have answered, or the deadline; little longer for who was away."""
+        start, others_done = time.monotonic(), None
+        with arrived:
+            while not asked <= set(found):
+                if self.abort.triggered:
+                    raise ProtocolError("The run was stopped by the coordinator.")
+                now = time.monotonic()
+                if asked - self.away <= set(found):
+                    others_done = others_done or now
+                    if self.away < asked and now - others_done > GRACE:
+                        return
+                if now - start > self.deadline:
+                    return
+                arrived.wait(TICK)
+
+    def opened(
+        self,
+        procedure: Procedure[Any, Any, Any],
+        i: OwnerId,
+        asked: str,
+        reply: Shareable | None,
+    ) -> Any | Miss:
+        """The message in a reply, or what is wrong with it."""
+        if reply is None:
+            return Miss(i, procedure.name, f"no answer within {self.deadline:g} s")
+        if error := reply.get(ERROR):
+            raise ProtocolError(f"Owner {self.names[i]}: {error}")
+        if reply.get_return_code() != ReturnCode.OK or FRAME not in reply:
+            return Miss(i, procedure.name, f"failed ({reply.get_return_code()})")
+        if reply.get(ASKED) != asked:
+            return Miss(i, procedure.name, f"an answer to {reply.get(ASKED)}, not to {asked}")
+        frame = bytes(reply[FRAME])
+        self.traffic[procedure.phase].up += len(frame)
+        try:
+            return decode(procedure.reply, frame)
+        except ProtocolError as error:
+            return Miss(i, procedure.name, str(error))
+
+
+class FedSageController(Controller):  # type: ignore[misc]
+    """Runs one federated training in the server's job process.
+
+    Args:
+        settings: All settings of the run, as JSON.
+        run: Its name; a job of the same name goes on where the last one stopped.
+        owners: Names of the sites, in the order of their numbers.
+        deadline: Seconds that an owner has for an answer.
+        min_owners: Fewer answers than that stop the run.
+        command: What the coordinator typed.
+    """
+
+    def __init__(
+        self,
+        settings: str,
+        run: str,
+        owners: list[str],
+        deadline: float,
+        min_owners: int,
+        command: str,
+    ) -> None:
+        super().__init__(task_check_period=TICK)
+        self.settings, self.run_name, self.names = settings, run, owners
+        self.deadline, self.min_owners, self.command = deadline, min_owners, command
+        self.lines: list[dict[str, Any]] = []
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing to prepare."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing to clean up."""
+
+    def process_result_of_unknown_task(self, *arguments: Any, **more: Any) -> None:
+        """An answer that came too late; it was left out."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Tell the coordinator how far the run has come, when it asks."""
+        if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
+            collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
+            if collector:
+                collector.set_info(GROUP, {"lines": json.dumps(self.lines)})
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """The whole run; its result is left where the coordinator can fetch it."""
+        workspace = fl_ctx.get_workspace()
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / GROUP
+        kept = Path(workspace.get_root_dir()) / GROUP / "runs" / self.run_name
+        results.mkdir(parents=True, exist_ok=True)
+        try:
+            self.train(fl_ctx, abort_signal, kept, results)
+            write_json(results / STATUS, {"state": "done"})
+        except FedSageError as error:
+            write_json(results / STATUS, {"state": "stopped", "error": str(error)})
+            self.system_panic(str(error), fl_ctx)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            write_json(results / STATUS, {"state": "failed", "error": said})
+            self.log_error(fl_ctx, traceback.format_exc())
+            self.system_panic(said, fl_ctx)
+
+    def train(self, fl_ctx: FLContext, abort: Signal, kept: Path, results: Path) -> None:
+        """Algorithm 1 over the network."""
+        config = Config.model_validate(json.loads(self.settings))
+        engine = NVFlareEngine(
+            self, fl_ctx, abort, self.names, self.run_name, self.deadline, self.min_owners
+        )
+
+        def on_line(line: HistoryLine) -> None:
+            self.lines.append(asdict(line))
+
+        here = version("fedsage")
+        served = serve(config, engine, self.names, self.run_name, here, kept, on_line)
+        save_models([served.model], results)
+        write_json(results / "misses.json", {"misses": [asdict(m) for m in engine.misses]})
+        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        (results / "history.jsonl").write_text(text)
+        provenance = Provenance(config.model_dump(mode="json"), self.command)
+        write_result(results, served.record, provenance)

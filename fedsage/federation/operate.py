@@ -1,0 +1,190 @@
+"""Start, stop and look after the process of one party."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+from cryptography import x509
+
+from fedsage.errors import ConfigError, DataError, FedSageError
+from fedsage.evaluation.results import write_json
+from fedsage.federation.kits import OWNER, Kit, federation_of, settle_in
+from fedsage.graph.owned import read_owned
+
+LOG, PID = "process.log", "pid"
+READY = {"server": "Server started", "owner": "Successfully registered client"}
+PATIENCE = 60.0  # seconds for a party to be ready
+
+
+def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool = True) -> int:
+    """Start a party's process, and wait until it is ready; its process id.
+
+    An owner's data is checked first, and its kit remembers where it is.
+    """
+    if kit.role == "coordinator":
+        raise ConfigError(
+            "A coordinator's kit needs no process. Use it with 'fedsage federation run --kit'."
+        )
+    if running(kit):
+        raise ConfigError(f"{kit.name} is running already (process {pid_of(kit)}).")
+    check_certificate(kit)
+    if kit.role == "owner":
+        check_data(kit, data, tell)
+    else:
+        check_port(federation_of(kit)["port"])
+        settle_in(kit)
+    return launch(kit, tell, wait)
+
+
+def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None:
+    """Read the owner's data, which must be right before it joins."""
+    file = kit.ours / OWNER
+    if data is None and not file.exists():
+        raise ConfigError("This kit does not know its data yet: add --data FOLDER.")
+    place = data.resolve() if data else Path(json.loads(file.read_text())["data"])
+    owned = read_owned(place)
+    labelled = int((owned.y >= 0).sum())
+    if not labelled:
+        raise DataError(f"{place}: no node is labelled, so there is nothing to train on.")
+    write_json(file, {"data": str(place)})
+    tell(f"{kit.name}: {owned.num_nodes:,} nodes, {labelled:,} of them labelled")
+
+
+def check_certificate(kit: Kit) -> None:
+    """Refuse a certificate that is not valid today."""
+    name = "server.crt" if kit.role == "server" else "client.crt"
+    for file in (kit.path / "startup" / name, kit.path / "startup" / "rootCA.pem"):
+        try:
+            found = x509.load_pem_x509_certificate(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} is no certificate ({error}). Make new kits.") from None
+        today = datetime.datetime.now(datetime.timezone.utc)
+        first, last = found.not_valid_before_utc, found.not_valid_after_utc
+        if not first <= today <= last:
+            raise ConfigError(
+                f"{file} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and today is "
+                f"{today:%Y-%m-%d}. Make new kits with 'fedsage federation init' and give them "
+                "to all parties; owners' folders of runs can be kept."
+            )
+
+
+def check_port(port: int) -> None:
+    """Refuse a port that another process listens on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ConfigError(
+                f"Port {port} cannot be used ({error.strerror}). Stop what uses it, or make "
+                "kits with another port."
+            ) from None
+
+
+def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
+    """The process itself, which outlives this one."""
+    side = "server.server_train" if kit.role == "server" else "client.client_train"
+    config = "fed_server.json" if kit.role == "server" else "fed_client.json"
+    who = [] if kit.role == "server" else [f"uid={kit.name}"]
+    command = [
+        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}", "-m", str(kit.path),
+        "-s", config, "--set", "secure_train=true", *who, "org=fedsage", "config_folder=config",
+    ]  # fmt: skip
+    for stale in ("shutdown.fl", "restart.fl"):
+        (kit.path / stale).unlink(missing_ok=True)
+    (kit.path / "transfer").mkdir(exist_ok=True)
+    kit.ours.mkdir(exist_ok=True)
+    with (kit.ours / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            cwd=kit.path, start_new_session=True,
+        )  # fmt: skip
+    (kit.ours / PID).write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+    if wait:
+        await_all([kit])
+        tell(f"{kit.name} is running (process {process.pid}); its log is {kit.ours / LOG}")
+    return process.pid
+
+
+def await_all(kits: Sequence[Kit]) -> None:
+    """Until all their logs say that they are ready."""
+    begin = time.monotonic()
+    for kit in kits:
+        await_ready(kit, begin)
+
+
+def await_ready(kit: Kit, begin: float) -> None:
+    """Until the log says so."""
+    while READY[kit.role] not in (text := (kit.ours / LOG).read_text(errors="replace")):
+        if not running(kit):
+            last = [line for line in text.splitlines() if line.strip()][-1:]
+            raise FedSageError(
+                f"{kit.name} ended at once: {last[0] if last else 'it said nothing'}. Its log "
+                f"is {kit.ours / LOG}"
+            )
+        if time.monotonic() - begin > PATIENCE:
+            where = federation_of(kit)["server"]
+            stop(kit)
+            raise FedSageError(
+                f"{kit.name} was not ready within {PATIENCE:.0f} s. Is the server running, and "
+                f"can {where} be reached from here? The log is {kit.ours / LOG}"
+            )
+        time.sleep(0.1)
+
+
+def pid_of(kit: Kit) -> int | None:
+    """The process that was started last."""
+    try:
+        return int((kit.ours / PID).read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def process_of(kit: Kit) -> psutil.Process | None:
+    """The party's process, if it is there; not another one that got its number."""
+    try:
+        pid, created = (kit.ours / PID).read_text().split()
+        found = psutil.Process(int(pid))
+        alive = found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+        return found if alive and abs(found.create_time() - float(created)) < 1 else None
+    except (OSError, ValueError, psutil.Error):
+        return None
+
+
+def running(kit: Kit) -> bool:
+    """Whether the party's process is there."""
+    return process_of(kit) is not None
+
+
+def stop(kit: Kit) -> bool:
+    """End a party's process and the jobs it started; whether there was one."""
+    found = process_of(kit)
+    if found is None:
+        return False
+    family = [*found.children(recursive=True), found]
+    for one in family:
+        send(one, signal.SIGTERM)
+    _, left = psutil.wait_procs(family, timeout=5)
+    for one in left:
+        send(one, signal.SIGKILL)
+    psutil.wait_procs(left, timeout=5)
+    (kit.ours / PID).unlink(missing_ok=True)
+    return True
+
+
+def send(process: psutil.Process, what: signal.Signals) -> None:
+    """A signal, unless the process is gone."""
+    try:
+        os.kill(process.pid, what)
+    except ProcessLookupError:
+        pass

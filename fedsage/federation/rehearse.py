@@ -1,0 +1,66 @@
+"""A federation on this machine alone: real processes and certificates, then cleaned up."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from fedsage.config import Config
+from fedsage.errors import ConfigError
+from fedsage.federation.kits import Kit, make_kits
+from fedsage.federation.operate import await_all, start, stop
+from fedsage.graph.io import save_graph
+from fedsage.graph.load import load, owner_folders
+from fedsage.graph.partition import partition
+from fedsage.graph.split import split_nodes
+
+
+@contextmanager
+def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> Iterator[Kit]:
+    """Cut the graph, make kits, start everyone; inside, the coordinator's kit."""
+    with ExitStack() as stack:
+        if keep is not None and keep.exists() and any(keep.iterdir()):
+            raise ConfigError(f"--keep {keep} is not empty. Choose another folder.")
+        scratch = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
+        data = owners_data(config, scratch / "data")
+        port = free_port()
+        say(f"making certificates for {len(data)} owners, a server on port {port} and you")
+        made = make_kits(f"localhost:{port}", list(data), scratch / "kits")
+        kits = {kit.name: kit for kit in made}
+        parties = [kit for kit in kits.values() if kit.role != "coordinator"]
+        stack.callback(lambda: [stop(kit) for kit in reversed(parties)])
+        say("starting the server")
+        start(kits["server"], None, say)
+        say("starting the owners")
+        for name, folder in data.items():
+            start(kits[name], folder, say, wait=False)
+        await_all([kits[name] for name in data])
+        yield kits["coordinator"]
+
+
+def owners_data(config: Config, folder: Path) -> dict[str, Path]:
+    """A folder of data for every owner: their own, or parts of a graph."""
+    if given := owner_folders(config.data.dataset):
+        return {f"owner-{i}": place.resolve() for i, place in enumerate(given)}
+    data, seed = config.data, config.run.seed
+    graph = load(data.dataset, **config.synthetic.model_dump())
+    part = partition(graph, data.owners, data.partition, seed)
+    found = {}
+    for i, subgraph in enumerate(part.subgraphs):
+        split = split_nodes(subgraph, data.train, data.val, seed, i)
+        place = folder / f"owner-{i}"
+        save_graph(
+            subgraph, place / "graph.npz", train=split.train, val=split.val, test=split.test
+        )
+        found[f"owner-{i}"] = place
+    return found
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -5,8 +5,9 @@ Needs the whole graph, so it exists in simulations alone; no training code looks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,6 +42,15 @@ class Mending:
     counts: list[list[int]] | None = None  # nodes by missing (row) and generated (column)
     distance_mended: Spread | None = None  # L2(N'_i(v), N(v))
     distance_plain: Spread | None = None  # L2(N_i(v), N(v))
+
+
+def mending_from(values: Mapping[str, Any]) -> Mending:
+    """What JSON holds of it, as it was."""
+    spreads = {
+        key: Spread(**values[key]) if values.get(key) else None
+        for key in ("distance_mended", "distance_plain")
+    }
+    return Mending(**{**values, **spreads})
 
 
 def judge_mending(

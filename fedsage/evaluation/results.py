@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
-from fedsage.evaluation.mending import Mending
+from fedsage.evaluation.mending import Mending, mending_from
 from fedsage.graph.io import PARTIAL, write_atomically
 
 FORMAT = 1
@@ -211,9 +211,10 @@ def read_record(folder: Path) -> RunRecord:
     found = read_result(folder)
     known = {field.name for field in fields(RunRecord)}
     lines = [OwnerLine(**line) for line in found["per_owner"]]
-    mending = Mending(**found["mending"]) if found["mending"] else None
+    mending = mending_from(found["mending"]) if found["mending"] else None
     values = {key: value for key, value in found.items() if key in known}
-    return RunRecord(**values | {"per_owner": lines, "mending": mending})
+    names = tuple(found["class_names"])
+    return RunRecord(**values | {"per_owner": lines, "mending": mending, "class_names": names})
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:

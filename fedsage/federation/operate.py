@@ -24,6 +24,7 @@ from fedsage.graph.owned import read_owned
 LOG, PID = "process.log", "pid"
 READY = {"server": "Server started", "owner": "Successfully registered client"}
 PATIENCE = 60.0  # seconds for a party to be ready
+LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process, which they outlive
 
 
 def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool = True) -> int:
@@ -109,6 +110,7 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
             command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             cwd=kit.path, start_new_session=True,
         )  # fmt: skip
+    LAUNCHED.append(process)
     (kit.ours / PID).write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
     if wait:
         await_all([kit])
@@ -178,6 +180,8 @@ def stop(kit: Kit) -> bool:
     for one in left:
         send(one, signal.SIGKILL)
     psutil.wait_procs(left, timeout=5)
+    for one in LAUNCHED:
+        one.poll()
     (kit.ours / PID).unlink(missing_ok=True)
     return True
 

@@ -72,6 +72,12 @@ def has_tables(folder: Path) -> bool:
     return any((folder / name).is_file() for name in TABLES)
 
 
+def tables_folder(name: str) -> Path | None:
+    """The folder of tables that :func:`load` would read for ``name``; None if it is another."""
+    named = name == "synthetic" or name in DATASETS
+    return Path(name) if not named and has_tables(Path(name)) else None
+
+
 def owner_folders(path: Path | str) -> list[Path]:
     """The owners in a folder: each a folder with tables or ``graph.npz``, by name.
 

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from fedsage.graph.io import load_graph as load_graph
     from fedsage.graph.io import save_graph as save_graph
     from fedsage.graph.load import load as load
+    from fedsage.graph.load import load_owner_tables as load_owner_tables
+    from fedsage.graph.load import load_owners as load_owners
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
+    from fedsage.graph.schema import Schema as Schema
+    from fedsage.graph.schema import read_schema as read_schema
+    from fedsage.graph.tables import read_tables as read_tables
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.protocol.messages import Ask as Ask
@@ -43,10 +48,15 @@ HOME = {
     "NodeClassifier": "fedsage.models.classifier",
     "Partition": "fedsage.graph.partition",
     "RunResult": "fedsage.runs",
+    "Schema": "fedsage.graph.schema",
     "load": "fedsage.graph.load",
     "load_graph": "fedsage.graph.io",
+    "load_owner_tables": "fedsage.graph.load",
+    "load_owners": "fedsage.graph.load",
     "load_models": "fedsage.models.classifier",
     "partition": "fedsage.graph.partition",
+    "read_schema": "fedsage.graph.schema",
+    "read_tables": "fedsage.graph.tables",
     "run": "fedsage.runs",
     "save_graph": "fedsage.graph.io",
 }

@@ -28,6 +28,9 @@ class DataErrors(DataError):
         problems = "1 problem" if count == 1 else f"{count:,} problems"
         super().__init__("\n".join([f"{place} has {problems}:", *(f"- {x}" for x in lines)]))
 
+    def __reduce__(self) -> tuple[type[DataErrors], tuple[str, tuple[str, ...], int]]:
+        return type(self), (self.place, self.lines, self.count)  # from worker processes
+
     @property
     def in_one_line(self) -> str:
         """The first problem, and how to see the others."""

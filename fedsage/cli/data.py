@@ -144,12 +144,12 @@ def init(
         write_schema(schema, path, guess.notes)
     except OSError as error:
         raise ConfigError(f"--out {path} cannot be written ({error.strerror}).") from None
-    counts = [
-        f"{len(schema.of_kind(kind)):,} {kind}" for kind in ("number", "category", "sparse")
-    ]
-    print(f"{path} written: features: {', '.join(counts)}; {len(schema.class_names)} classes")
+    num_sparse, num_classes = len(schema.of_kind("sparse")), len(schema.class_names)
+    print(f"{path}: {len(schema.columns)} features, {num_sparse} sparse, {num_classes} classes")
+    for feature in schema.columns:
+        print(f"  {feature.name}: {feature.kind}, {guess.seen[feature.name]}")
     for name in schema.ignored:
-        print(f"  column {name} is ignored: {guess.notes[name]}")
+        print(f"  {name}: ignored, {guess.seen[name]}")
     if not schema.class_names:
         print("  no classes found: fill in 'classes', or give --label-column")
     print("Look it over, add what other owners have, and give all owners the same file.")

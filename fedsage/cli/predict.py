@@ -60,11 +60,11 @@ def graph_and_ids(
 ) -> tuple[Graph, Sequence[str] | range]:
     """The graph to predict on, and what to call its nodes: their ids, or numbers from 0."""
     from fedsage.evaluation.results import RESULT, read_result
-    from fedsage.graph.load import has_tables, load
+    from fedsage.graph.load import load, tables_folder
     from fedsage.graph.tables import read_tables
 
-    if has_tables(Path(data)):
-        tables = read_tables(data)
+    if own_tables := tables_folder(data):
+        tables = read_tables(own_tables)
         if model.scale is None and any(f.scaling == "standard" for f in tables.schema.columns):
             note = "the model holds no scale: numbers are scaled by these tables alone"
             print(f"Note: {note}", file=sys.stderr)

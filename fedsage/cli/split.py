@@ -96,11 +96,12 @@ def clear(folder: Path) -> None:
 def writer(dataset: str, format: str) -> Writer:
     """How one owner's part is written: own tables keep ids, columns, schema and split."""
     from fedsage.graph.io import save_graph
-    from fedsage.graph.load import has_tables
+    from fedsage.graph.load import tables_folder
     from fedsage.graph.tables import read_tables
     from fedsage.graph.write import tables_of, write_tables
 
-    tables = read_tables(dataset) if has_tables(Path(dataset)) else None
+    own_tables = tables_folder(dataset)
+    tables = read_tables(own_tables) if own_tables else None
 
     def as_npz(folder: Path, graph: Graph, nodes: NodeIds, parts: Split) -> None:
         save_graph(

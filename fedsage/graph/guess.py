@@ -18,13 +18,18 @@ from fedsage.wording import natural
 
 MOST_CATEGORIES = 50  # words that differ more than this are text, not categories
 FEW = 10  # whole numbers with at most so many values may be codes
+CODES = "a category, if these numbers are codes"
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A schema, and what was seen in the columns it was guessed from."""
+    """A schema, and what was seen in the columns it was guessed from.
+
+    ``seen`` is for the owner alone; ``notes`` go into the file that all owners read.
+    """
 
     schema: Schema
+    seen: dict[str, str]
     notes: dict[str, str]
 
 
@@ -52,15 +57,20 @@ def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -
     label = label or "label"
     found: list[Feature] = []
     ignored: list[str] = []
+    seen: dict[str, str] = {}
     notes: dict[str, str] = {}
     for name in nodes.columns:
         if name in (*RESERVED, label):
             continue
-        feature, notes[name] = guess_feature(nodes, name)
+        feature, seen[name] = guess_feature(nodes, name)
         if feature is None:
             ignored.append(name)
-        else:
-            found.append(feature)
+            continue
+        found.append(feature)
+        if feature.kind == "category":
+            notes[name] = "add those of other owners"
+        elif seen[name].endswith(CODES):
+            notes[name] = CODES
     if features is not None and "feature" in features.columns:
         found += [Feature(name, "sparse") for name in distinct(features, "feature")]
     if not found:
@@ -69,7 +79,7 @@ def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -
             "Add columns of numbers or categories."
         )
     classes = distinct(nodes, label) if label in nodes.columns else []
-    return Guess(Schema(tuple(found), tuple(classes), label, tuple(ignored)), notes)
+    return Guess(Schema(tuple(found), tuple(classes), label, tuple(ignored)), seen, notes)
 
 
 def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
@@ -88,11 +98,11 @@ def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
     if not trouble.counts and len(numbers):
         seen = f"{numbers.min():g} to {numbers.max():g}{empty}"
         if 2 < num_values <= FEW and (numbers == np.round(numbers)).all():
-            seen += "; a category, if these numbers are codes"
+            seen += f"; {CODES}"
         return Feature(name, "number", missing="mean" if num_empty else "refused"), seen
     if 0 < num_values <= MOST_CATEGORIES and num_values < cells.num_rows:
         categories = tuple(distinct(cells, name))
-        return Feature(name, "category", categories=categories), f"those of this owner{empty}"
+        return Feature(name, "category", categories=categories), f"{num_values} words{empty}"
     return None, f"{num_values:,} different texts"
 
 

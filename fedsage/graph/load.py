@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fedsage.graph.split import Split
 from fedsage.graph.synthetic import synthetic
 from fedsage.graph.tables import Tables, graph_of, pooled_scale, read_tables
 from fedsage.wording import natural
+
+if TYPE_CHECKING:
+    from fedsage.graph.partition import Partition
 
 GRAPH = "graph.npz"
 TABLES = ("nodes.csv", "nodes.parquet", "edges.csv", "edges.parquet")
@@ -69,6 +72,12 @@ def has_tables(folder: Path) -> bool:
     return any((folder / name).is_file() for name in TABLES)
 
 
+def tables_folder(name: str) -> Path | None:
+    """The folder of tables that :func:`load` would read for ``name``; None if it is another."""
+    named = name == "synthetic" or name in DATASETS
+    return Path(name) if not named and has_tables(Path(name)) else None
+
+
 def owner_folders(path: Path | str) -> list[Path]:
     """The owners in a folder: each a folder with tables or ``graph.npz``, by name.
 
@@ -109,6 +118,25 @@ def load_owner_tables(path: Path | str) -> list[Tables]:
                 "all owners, with the features, categories and classes of all."
             )
     return read
+
+
+def load_owners(path: Path | str) -> Partition:
+    """The owners in a folder as :func:`fedsage.run` takes them, their tables scaled together.
+
+    For one process that may hold them all. How many links they miss nobody knows: it is 0.
+    """
+    from fedsage.graph.partition import Partition
+
+    tables = load_owner_tables(path)
+    scale = pooled_scale(tables)
+    ends = np.cumsum([one.num_nodes for one in tables])
+    return Partition(
+        subgraphs=tuple(graph_of(one, scale) for one in tables),
+        nodes=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        missing_links=0,
+        how="own",
+        seed=0,
+    )
 
 
 def load_split(path: Path | str) -> Split | None:

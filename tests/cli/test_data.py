@@ -59,13 +59,17 @@ def test_init_writes_a_schema_that_fits_the_tables(fedsage: Call) -> None:
     (folder / "schema.toml").unlink()
     done = fedsage("data", "init", "a")
     assert done.code == 0, done.err
-    assert "2 number, 1 category, 2 sparse; 2 classes" in done.out
-    assert "column name is ignored: 4 different texts" in done.out
+    assert "a/schema.toml: 3 features, 2 sparse, 2 classes" in done.out
+    assert "name: ignored, 4 different texts" in done.out
+    assert (
+        "age: number, 20 to 50" in done.out and "dose: number, 0.5 to 1.5, 1 empty" in done.out
+    )
     schema = read_schema(folder / "schema.toml")
     assert schema.class_names == ("ill", "well") and schema.ignored == ("name",)
     kinds = {f.name: (f.kind, f.missing) for f in schema.columns}
     assert kinds["age"] == ("number", "refused") and kinds["dose"] == ("number", "mean")
-    assert "# 20 to 50" in (folder / "schema.toml").read_text()
+    shared = (folder / "schema.toml").read_text()
+    assert "20" not in shared and "50" not in shared, "what others read holds no values"
     assert fedsage("data", "check", "a").code == 0
     again = fedsage("data", "init", "a")
     assert again.code == 2 and "--force" in again.err

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError, DataErrors
 from fedsage.graph.graph import Graph
 from fedsage.graph.io import content_sha256, save_graph
-from fedsage.graph.load import load, load_owner_tables, load_split, owner_folders
+from fedsage.graph.load import load, load_owner_tables, load_split, owner_folders, tables_folder
 from fedsage.graph.schema import Feature, Schema
 from fedsage.graph.split import split_nodes
 from fedsage.graph.tables import (
@@ -335,6 +336,19 @@ def test_all_problems_are_told_at_once_and_the_many_are_counted(tmp_path: Path) 
     )
 
 
+def test_problems_come_whole_out_of_another_process(tmp_path: Path) -> None:
+    with pytest.raises(DataErrors) as caught:
+        read_tables(folder_of(tmp_path, **nodes("50,", "x,")))
+    back = pickle.loads(pickle.dumps(caught.value))
+    assert str(back) == str(caught.value) and back.lines == caught.value.lines
+
+
+def test_a_folder_that_is_called_as_a_dataset_is_not_read_for_it(tmp_path: Path) -> None:
+    folder_of(tmp_path / "synthetic")  # tests run in tmp_path
+    assert tables_folder("synthetic") is None and tables_folder("./synthetic") is not None
+    assert load("synthetic", nodes=30).num_nodes == 30 and load("./synthetic").num_nodes == 4
+
+
 def test_lines_are_counted_right_behind_cells_of_several_lines(tmp_path: Path) -> None:
     changes = nodes("Ann", '"Ann\nof Oz"')
     changes["nodes"] = changes["nodes"].replace("40,", "old,").replace("p4", "\n\np4")
@@ -390,3 +404,22 @@ def test_a_split_stands_beside_a_graph_in_its_file(tmp_path: Path, graph: Graph)
     save_graph(graph, tmp_path / "g.npz", train=split.train, val=split.val, test=split.test)
     back = load_split(tmp_path / "g.npz")
     assert back is not None and np.array_equal(back.val, split.val)
+
+
+def test_many_categories_are_kept_sparse_and_are_the_same_columns() -> None:
+    names = tuple(f"c{i}" for i in range(50))
+    few, many = (
+        Schema((Feature("f", "category", categories=c),), ("a",)) for c in (names[:3], names)
+    )
+    codes = np.array([[2], [0], [1]])
+    graphs = []
+    for schema in (few, many):
+        none = np.zeros((3, 0))
+        tables = Tables(
+            schema, ("1", "2", "3"), none, codes, csr_array(none), np.full(3, -1),
+            np.zeros((2, 0), dtype=np.int64), None,
+        )  # fmt: skip
+        graphs.append(one_graph(tables))
+    assert not issparse(graphs[0].x) and issparse(graphs[1].x)
+    assert np.array_equal(graphs[1].x.toarray()[:, :3], graphs[0].x)
+    assert graphs[1].x.toarray()[:, 3:].sum() == 0

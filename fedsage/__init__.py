@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedsage.graph.io import save_graph as save_graph
     from fedsage.graph.load import load as load
     from fedsage.graph.load import load_owner_tables as load_owner_tables
-    from fedsage.graph.load import load_owners as load_owners
+    from fedsage.graph.owned import load_owners as load_owners
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
     from fedsage.graph.schema import Schema as Schema
@@ -52,7 +52,7 @@ HOME = {
     "load": "fedsage.graph.load",
     "load_graph": "fedsage.graph.io",
     "load_owner_tables": "fedsage.graph.load",
-    "load_owners": "fedsage.graph.load",
+    "load_owners": "fedsage.graph.owned",
     "load_models": "fedsage.models.classifier",
     "partition": "fedsage.graph.partition",
     "read_schema": "fedsage.graph.schema",

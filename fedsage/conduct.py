@@ -28,7 +28,7 @@ from fedsage.methods import (
     locsage,
 )
 from fedsage.prepare import Setting, data_owners, mending_of, way_of_mending, whole_graph_engine
-from fedsage.protocol.engine import Engine, Traffic
+from fedsage.protocol.engine import Engine, Miss, Traffic
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase
 from fedsage.record import Stopwatch
@@ -105,7 +105,7 @@ def conduct(
         outcome, journal = by_own_method(own, engine, setting, common, checkpoint, on_line)
     else:
         journal = journal_of(engine, mends, checkpoint)
-        on_round = told(journal, engine.traffic, on_line, owners)
+        on_round = told(journal, engine.traffic, on_line, owners, engine.misses)
         outcome = fedsage_plus(
             engine, setting.phi, on_round=on_round, journal=journal, **common
         )
@@ -169,8 +169,13 @@ def told(
     traffic: Mapping[Phase, Traffic],
     on_line: OnLine,
     owners: Sequence[DataOwner] = (),
+    misses: list[Miss] | None = None,
 ) -> OnRound:
-    """Make lines of history of rounds; those from before a restart are told first."""
+    """Make lines of history of rounds; those from before a restart are told first.
+
+    ``misses`` are taken out of the engine's list, and stand in the line of their round.
+    """
+    missed = misses if misses is not None else []
     lines = journal.lines if isinstance(journal, DiskJournal) else []
     for line in lines:
         on_line(line)
@@ -187,7 +192,9 @@ def told(
             record.owner,
             record.terms,
             share_picked(owners) if record.phase == "neighgen" else None,
+            [asdict(miss) for miss in missed],
         )
+        missed.clear()
         lines.append(line)
         on_line(line)
 

@@ -38,6 +38,7 @@ class HistoryLine:
     owner: int | None = None  # whose local model, where every owner trains its own
     terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
     picked: float | None = None  # share of nodes ever nearest, while owners exchange gradients
+    without: list[dict[str, Any]] = field(default_factory=list)  # who was left out, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class RunRecord:
     per_owner: list[OwnerLine]
     mending: Mending | None  # what was attached, where something was
     view: str  # what owners query: the plain graph, the mended one, both; or mixed
+    missed: int = 0  # answers that did not come, or were refused
     resumed: int = 0  # how often it was started again; seconds count from the last time
     format: int = FORMAT
 

@@ -214,7 +214,6 @@ class FedSageController(Controller):  # type: ignore[misc]
         here = version("fedsage")
         served = serve(config, engine, self.names, self.run_name, here, kept, on_line)
         save_models([served.model], results)
-        write_json(results / "misses.json", {"misses": [asdict(m) for m in engine.misses]})
         text = "".join(json.dumps(line) + "\n" for line in self.lines)
         (results / "history.jsonl").write_text(text)
         provenance = Provenance(config.model_dump(mode="json"), self.command)

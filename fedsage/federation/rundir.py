@@ -29,7 +29,7 @@ from fedsage.federation.kits import Kit
 from fedsage.federation.serve import FEDERATED
 
 RUN = "run.json"  # in the checkpoint: its name, and the job that it is
-FETCHED = ("model.safetensors", "model.json", "misses.json", "result.json")
+FETCHED = ("model.safetensors", "model.json", "result.json")
 
 
 def stored(out: Path | None) -> dict[str, Any] | None:

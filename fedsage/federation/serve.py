@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsage.conduct import EXCHANGED, timed, told
@@ -82,12 +82,14 @@ def serve(
             selection=config.classifier.selection,
             queries=config.mend.queries,
             aggregate=config.classifier.aggregate,
-            on_round=told(journal, engine.traffic, on_line),
+            on_round=told(journal, engine.traffic, on_line, misses=engine.misses),
             journal=journal,
         )
     with watch.phase("evaluate"):
         engine.exchange(FINISH, dict.fromkeys(engine.owners, Finish(outcome.view)))
-    return served(config, watch, plan, joined, outcome, engine, journal.resumed)
+    found = served(config, watch, plan, joined, outcome, engine, journal.resumed)
+    missed = sum(len(line.without) for line in journal.lines) + len(engine.misses)
+    return replace(found, record=replace(found.record, missed=missed))
 
 
 def agreed_plan(config: Config, engine: Engine, joined: dict[OwnerId, Joined]) -> Plan:

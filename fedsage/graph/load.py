@@ -17,7 +17,7 @@ from fedsage.graph.tables import Tables, graph_of, pooled_scale, read_tables
 from fedsage.wording import natural
 
 if TYPE_CHECKING:
-    from fedsage.graph.partition import Partition
+    pass
 
 GRAPH = "graph.npz"
 TABLES = ("nodes.csv", "nodes.parquet", "edges.csv", "edges.parquet")
@@ -118,25 +118,6 @@ def load_owner_tables(path: Path | str) -> list[Tables]:
                 "all owners, with the features, categories and classes of all."
             )
     return read
-
-
-def load_owners(path: Path | str) -> Partition:
-    """The owners in a folder as :func:`fedsage.run` takes them, their tables scaled together.
-
-    For one process that may hold them all. How many links they miss nobody knows: it is 0.
-    """
-    from fedsage.graph.partition import Partition
-
-    tables = load_owner_tables(path)
-    scale = pooled_scale(tables)
-    ends = np.cumsum([one.num_nodes for one in tables])
-    return Partition(
-        subgraphs=tuple(graph_of(one, scale) for one in tables),
-        nodes=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
-        missing_links=0,
-        how="own",
-        seed=0,
-    )
 
 
 def load_split(path: Path | str) -> Split | None:

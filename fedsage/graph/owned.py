@@ -102,6 +102,8 @@ def read_owned(folder: Path | str) -> Owned:
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
     """The owners whose folders are in ``path``, their columns scaled over all of them."""
     folders = owner_folders(path)
+    if not folders:
+        raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
     if any(has_tables(folder) for folder in folders):
         load_owner_tables(path)  # tells what is wrong with any of them
     owned = [read_owned(folder) for folder in folders]
@@ -118,3 +120,11 @@ def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
     nodes = tuple(np.arange(a, b) for a, b in pairwise(ends))
     part = Partition(graphs, nodes, None, "folders", 0, tuple(one.split for one in owned))
     return part, owned[0].schema, scale
+
+
+def load_owners(path: Path | str) -> Partition:
+    """The owners in a folder as :func:`fedsage.run` takes them, their tables scaled together.
+
+    For one process that may hold them all.
+    """
+    return owners_in(path)[0]

@@ -24,7 +24,8 @@ def page(runs: Sequence[Run]) -> str:
     first = runs[0].result
     where = f"{first['dataset']}, {first['owners']} {first['partition']} owners"
     sections = [headline(groups), curves(groups), owners(runs[0]), labels(groups),
-                confusions(groups), mending(groups), costs(groups), repeat(runs)]  # fmt: skip
+                confusions(groups), mending(groups), absences(runs), costs(groups),
+                repeat(runs)]  # fmt: skip
     body = "".join(section for section in sections if section)
     asset = files("fedsage.report").joinpath
     return (
@@ -34,12 +35,24 @@ def page(runs: Sequence[Run]) -> str:
         f"<title>fedsage: {escape(where)}</title>"
         f"<style>{asset('style.css').read_text(encoding='utf-8')}</style></head><body>"
         f"<h1>{escape(', '.join(groups))}</h1><p>{escape(where)}; "
-        f"{first['graph']['nodes']:,} nodes, {first['graph']['links']:,} links, "
-        f"{missing_of(first)} missing between owners; preset "
-        f"{escape(first['preset'])}</p>{body}"
+        f"{sizes_of(first)}; preset {escape(first['preset'])}</p>{body}"
         '<div id="tip" role="status"></div>'
         f"<script>{asset('script.js').read_text(encoding='utf-8')}</script></body></html>\n"
     )
+
+
+def sizes_of(result: Mapping[str, Any]) -> str:
+    """How large the graph is, as far as anybody knows."""
+    nodes = f"{result['graph']['nodes']:,} nodes"
+    if is_federated(result):
+        return f"{nodes}, each with its owner"
+    links = f"{result['graph']['links']:,} links"
+    return f"{nodes}, {links}, {missing_of(result)} missing between owners"
+
+
+def is_federated(result: Mapping[str, Any]) -> bool:
+    """Whether owners were on separate machines, and told no more than they must."""
+    return not any(one["labels"] for one in result["per_owner"])
 
 
 def missing_of(result: Mapping[str, Any]) -> str:
@@ -84,6 +97,13 @@ def owners(run: Run) -> str:
     """Sizes and labels of every owner."""
     lines = run.result["per_owner"]
     names = [f"D{i}" for i in range(len(lines))]
+    if is_federated(run.result):
+        few = [
+            (name, f"{one['nodes']:,}", f"{one['test']:,}", spread([one["local"]]))
+            for name, one in zip(names, lines, strict=True)
+        ]
+        note = "What owners told the server of themselves."
+        return section("Owners", note, table(("owner", "nodes", "test nodes", "local"), few))
     classes = run.result["class_names"]
     sizes = bar_chart(
         names,
@@ -112,6 +132,22 @@ def owners(run: Run) -> str:
                      figure("labels", shares, key)),
         table(columns, rows),
     )  # fmt: skip
+
+
+def absences(runs: Sequence[Run]) -> str:
+    """Which rounds went without whom, and why."""
+    rows = [
+        (run.result["method"], line["phase"], str(line["round"] + 1), f"D{miss['owner']}",
+         miss["procedure"], miss["why"])
+        for run in runs
+        for line in run.history
+        for miss in line.get("without", [])
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    columns = ("method", "phase", "round", "without", "procedure", "why")
+    note = "Owners that did not answer in time, or whose answer was refused."
+    return section("Rounds without an owner", note, table(columns, rows))
 
 
 def costs(groups: Mapping[str, Sequence[Run]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -87,7 +89,7 @@ def ended(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
             run_cell(cell.config, path)
             yield cell
         return
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), leave_with_parent)
     try:
         waiting = {
             pool.submit(run_cell, cell.config, path): cell for path, cell in missing.items()
@@ -97,6 +99,18 @@ def ended(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
             yield waiting[one]
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def leave_with_parent() -> None:
+    """End this process when the one that started it is gone, however that ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def run_cell(config: Config, path: Path) -> None:

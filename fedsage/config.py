@@ -91,6 +91,9 @@ class ClassifierConfig(Section):
     weighting: Literal["owners", "nodes"] = Field(
         "owners", description="plain mean over owners, or weighted by training nodes"
     )
+    aggregate: Literal["mean", "median", "trimmed-mean", "krum"] = Field(
+        "mean", description="how one classifier is made of many; others outvote a few owners"
+    )
     selection: Literal["validation", "last"] = Field(
         "last", description="which round's classifier is kept"
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+SHOWN = 20  # names in an error line
 
 
 class FedSageError(Exception):
@@ -18,6 +20,25 @@ class DataError(FedSageError):
     """A graph or dataset file is not what it should be."""
 
 
+class DataErrors(DataError):
+    """Everything that is wrong with someone's tables, a line for each problem."""
+
+    def __init__(self, place: str, lines: Sequence[str], count: int) -> None:
+        self.place, self.lines, self.count = place, tuple(lines), count
+        problems = "1 problem" if count == 1 else f"{count:,} problems"
+        super().__init__("\n".join([f"{place} has {problems}:", *(f"- {x}" for x in lines)]))
+
+    @property
+    def in_one_line(self) -> str:
+        """The first problem, and how to see the others."""
+        if self.count == 1:
+            return f"{self.place}: {self.lines[0]}"
+        return (
+            f"{self.place} has {self.count:,} problems, the first: {self.lines[0]} "
+            f"See them all with 'fedsage data check {self.place}'."
+        )
+
+
 class ProtocolError(FedSageError):
     """A message is missing, late, or does not fit the procedure that asked for it."""
 
@@ -30,4 +51,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` or the list of what is known: the end of an error line."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f" Did you mean '{close[0]}'?" if close else f" Known: {', '.join(names)}."
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f" Known: {', '.join(names[:SHOWN])}{more}."

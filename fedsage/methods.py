@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from fedsage.errors import ConfigError
 from fedsage.models.parameters import Parameters
+from fedsage.protocol.aggregate import Rule
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
     Classifier,
@@ -31,6 +30,7 @@ from fedsage.protocol.server import (
 Selection: TypeAlias = Literal["validation", "last"]
 Queries: TypeAlias = Literal["auto"] | View
 VIEWS: tuple[View, ...] = ("both", "mended", "plain")
+NO_CLASSIFIER = Classifier({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,36 @@ class Outcome:
     hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a method has come: all that the server must remember between two rounds."""
+
+    phase: Literal["neighgen", "classifier"]
+    t: int  # rounds of that phase that are over
+    theta: Parameters = field(default_factory=dict)  # of a NeighGen that all share
+    classifier: Classifier = NO_CLASSIFIER
+    best: Classifier = NO_CLASSIFIER  # if another one
+    best_round: int = -1
+    best_validation: float = -1.0
+    best_view: View = "plain"
+
+
+class Journal:
+    """Where a method writes how far it has come, and where it starts. This one forgets."""
+
+    start = Progress("neighgen", 0)
+
+    def keep(self, progress: Progress) -> None:
+        """Called after every round."""
+
+    def of(self, owner: OwnerId) -> Journal:
+        """The journal of one owner's local model."""
+        return self
+
+
 OnRound: TypeAlias = Callable[[RoundRecord], None]
-Mending: TypeAlias = Callable[[Engine, OnRound], None]
+Mending: TypeAlias = Callable[[Engine, OnRound, Journal], None]
+FORGET = Journal()
 
 
 def ignore(record: RoundRecord) -> None:
@@ -72,29 +100,35 @@ def fedsage_plus(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
+    journal: Journal = FORGET,
 ) -> Outcome:
     """FedSage+, Alg. 1, lines 2 to 5: every owner mends its graph, then FedSage.
 
     In the paper ``mend`` is :func:`by_neighgen`.
     """
-    mend(engine, on_round)
+    if journal.start.phase == "neighgen":
+        mend(engine, on_round, journal)
     return fedsage(
         engine,
         classifier,
         rounds_c=rounds_c,
         selection=selection,
         queries=queries,
+        aggregate=aggregate,
         on_round=on_round,
+        journal=journal,
     )
 
 
 def by_neighgen(rounds_gen: int) -> Mending:
     """Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
 
-    def mend(engine: Engine, on_round: OnRound) -> None:
-        for t in range(rounds_gen):
+    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
+        for t in range(journal.start.t, rounds_gen):
             on_round(gen_record(t, server_execution_for_gen(engine, t)))
+            journal.keep(Progress("neighgen", t + 1))
         engine.mend_graph()
 
     return mend
@@ -103,22 +137,24 @@ def by_neighgen(rounds_gen: int) -> Mending:
 def by_shared_neighgen(rounds_gen: int, theta: Parameters) -> Mending:
     """The paper's ablation: one NeighGen for all owners, trained by FedAvg from ``theta``."""
 
-    def mend(engine: Engine, on_round: OnRound) -> None:
-        shared = SharedNeighGen(0, theta)
-        for t in range(rounds_gen):
+    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
+        start = journal.start
+        shared = SharedNeighGen(start.t, start.theta or theta)
+        for t in range(start.t, rounds_gen):
             shared, done = average_neighgen(engine, shared)
             on_round(gen_record(t, done))
+            journal.keep(Progress("neighgen", t + 1, theta=shared.theta))
         engine.receive_shared_neighgen(shared)
 
     return mend
 
 
-def by_copies(engine: Engine, on_round: OnRound) -> None:
+def by_copies(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
     """Copies of an owner's own nodes: nothing is exchanged."""
     engine.mend_by_copies()
 
 
-def by_classes(engine: Engine, on_round: OnRound) -> None:
+def by_classes(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
     """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
     engine.mend_by_classes(add_up_class_links(engine))
 
@@ -126,13 +162,13 @@ def by_classes(engine: Engine, on_round: OnRound) -> None:
 def by_subspace(start: Subspace, iterations: int) -> Mending:
     """Projections on the subspace of all owners' features: a few sums are exchanged."""
 
-    def mend(engine: Engine, on_round: OnRound) -> None:
+    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
         engine.mend_by_subspace(common_subspace(engine, start, iterations))
 
     return mend
 
 
-def by_nothing(engine: Engine, on_round: OnRound) -> None:
+def by_nothing(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
     """Leave G_i as it is, or as it was mended before."""
 
 
@@ -142,19 +178,8 @@ def gen_record(t: int, done: Mapping[OwnerId, GenDone]) -> RoundRecord:
     def mean(name: str) -> float:
         return sum(getattr(each, name) for each in done.values()) / len(done)
 
-    loss = finite(mean("loss"), t, "neighgen.eta")
     terms = {name: mean(name) for name in ("degree", "feature", "classification")}
-    return RoundRecord("neighgen", t, loss, None, terms=terms)
-
-
-def finite(loss: float, t: int, setting: str) -> float:
-    """The loss, unless training diverged."""
-    if not math.isfinite(loss):
-        raise ConfigError(
-            f"Training diverged: the loss is {loss} after round {t + 1}. Lower the "
-            f"learning rate ({setting}), or check the scale of the features."
-        )
-    return loss
+    return RoundRecord("neighgen", t, mean("loss"), None, terms=terms)
 
 
 def fedsage(
@@ -164,7 +189,9 @@ def fedsage(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
+    journal: Journal = FORGET,
 ) -> Outcome:
     """FedSage (Sec. 3.2): GraphSage trained by federated averaging.
 
@@ -174,19 +201,33 @@ def fedsage(
     the last one. Where owners mended their graphs, ``queries="auto"`` counts validation nodes
     on G_i and on G'_i alike, and then asks on whichever of the two, or on both, did better.
     """
+    start = journal.start if journal.start.phase == "classifier" else Progress("classifier", 0)
+    classifier = start.classifier if start.classifier.phi else classifier
+    best = Outcome(
+        start.best if start.best.phi else classifier,
+        start.best_round, start.best_validation, start.best_view, {},
+    )  # fmt: skip
     engine.broadcast_classifier(classifier)
-    best = Outcome(classifier, -1, -1.0, "plain", {})
-    for t in range(rounds_c):
-        classifier, losses, hits = server_execution_for_c(engine, t)
+    for t in range(start.t, rounds_c):
+        classifier, losses, hits = server_execution_for_c(engine, t, aggregate)
         validation = validation_of(hits, queries)
         judged = selection == "validation" and any(reply.total for reply in hits.values())
         if not judged or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
-        loss = finite(sum(losses.values()) / len(losses), t, "classifier.eta")
+        loss = sum(losses.values()) / len(losses)
         on_round(RoundRecord("classifier", t, loss, validation))
+        journal.keep(progress_of(classifier, t + 1, best))
     if best.round != rounds_c - 1:
         engine.broadcast_classifier(best.classifier)
     return replace(best, hits=engine.test_classifier())
+
+
+def progress_of(classifier: Classifier, t: int, best: Outcome) -> Progress:
+    """FedSage after ``t`` rounds."""
+    other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
+    return Progress(
+        "classifier", t, {}, classifier, other, best.round, best.validation, best.view
+    )
 
 
 def validation_of(hits: Mapping[OwnerId, Hits], queries: Queries) -> float:
@@ -211,7 +252,9 @@ def locsage(
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
+    aggregate: Rule = "mean",
     on_round: OnRound = ignore,
+    journal: Journal = FORGET,
 ) -> list[Outcome]:
     """LocSage and LocSage+ (Sec. 4.2): the same with every owner on its own, one engine each.
 
@@ -232,7 +275,9 @@ def locsage(
                 rounds_c=rounds_c,
                 selection=selection,
                 queries=queries,
+                aggregate=aggregate,
                 on_round=of_owner,
+                journal=journal.of(owner),
             )
         )
     return outcomes
@@ -245,8 +290,14 @@ def globsage(
     rounds_c: int,
     selection: Selection = "validation",
     on_round: OnRound = ignore,
+    journal: Journal = FORGET,
 ) -> Outcome:
     """GlobSage, the upper bound: the same training with one owner whose subgraph is G."""
     return fedsage(
-        engine, classifier, rounds_c=rounds_c, selection=selection, on_round=on_round
+        engine,
+        classifier,
+        rounds_c=rounds_c,
+        selection=selection,
+        on_round=on_round,
+        journal=journal,
     )

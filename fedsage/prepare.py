@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -39,18 +40,25 @@ SUBSPACE_STEPS = 4  # of the iteration: more change no accuracy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
-    """What all methods on one seed have in common: owners, splits, the first φ."""
+class Plan:
+    """What server and owners each make of the same settings; nobody's data is in it."""
 
-    owners: Partition
-    graph: Graph | None
-    splits: list[Split]
     shape: SageShape
     training: Training
     gen: GenTraining
     rank: int  # of the common subspace, at most
     phi: Classifier
     seed: int
+    nodes: tuple[int, ...]  # of each owner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting(Plan):
+    """What all methods on one seed have in common: a plan, owners, splits."""
+
+    owners: Partition
+    graph: Graph | None
+    splits: list[Split]
 
 
 def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
@@ -63,20 +71,24 @@ def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
     check_whole(owners, graph)
     check_classes(owners, splits)
     first = owners.subgraphs[0]
-    shape = SageShape(
-        first.num_features, first.num_classes, config.model.widths, config.model.head,
-        config.model.norm,
-    )  # fmt: skip
-    return Setting(
-        owners=owners,
-        graph=graph,
-        splits=splits,
+    sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
+    plan = plan_of(config, first.num_features, first.num_classes, sizes)
+    shared = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    return Setting(**shared, owners=owners, graph=graph, splits=splits)
+
+
+def plan_of(config: Config, num_features: int, num_classes: int, nodes: Sequence[int]) -> Plan:
+    """Settings, shapes and the first φ, which depend on no data but its size."""
+    model, seed = config.model, config.run.seed
+    shape = SageShape(num_features, num_classes, model.widths, model.head, model.norm)
+    return Plan(
         shape=shape,
         training=training_of(config),
-        gen=gen_training_of(config, first.num_features),
+        gen=gen_training_of(config, num_features),
         rank=config.mend.rank,
         phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
         seed=seed,
+        nodes=tuple(nodes),
     )
 
 
@@ -142,13 +154,13 @@ def way_of_mending(method: str, how: str) -> str:
     return fixed.get(method, "none")
 
 
-def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
+def mending_of(way: str, plan: Plan, rounds_gen: int) -> Mending:
     """The procedure by which owners mend their graphs."""
     if way == "shared":
-        theta = parameters_of(NeighGen(setting.gen.shape, generator(setting.seed, "theta")))
+        theta = parameters_of(NeighGen(plan.gen.shape, generator(plan.seed, "theta")))
         return by_shared_neighgen(rounds_gen, theta)
     if way == "subspace":
-        return by_subspace(Subspace(first_basis(setting)), SUBSPACE_STEPS)
+        return by_subspace(Subspace(first_basis(plan)), SUBSPACE_STEPS)
     ways = {
         "neighgen": by_neighgen(rounds_gen),
         "copy": by_copies,
@@ -159,39 +171,38 @@ def mending_of(way: str, setting: Setting, rounds_gen: int) -> Mending:
     return ways[way]
 
 
-def check_generator(setting: Setting, way: str) -> None:
+def check_generator(plan: Plan, way: str) -> None:
     """Refuse, before anything is trained, what owners would refuse in the first round."""
-    gen = setting.gen
+    gen = plan.gen
     if way not in ("neighgen", "shared"):
         return
-    if len(gen.shape.widths) != len(setting.shape.widths):
+    if len(gen.shape.widths) != len(plan.shape.widths):
         raise ConfigError(
             f"neighgen.widths has {len(gen.shape.widths)} layers and model.widths "
-            f"{len(setting.shape.widths)}, but both work on the same neighborhoods. Give as "
+            f"{len(plan.shape.widths)}, but both work on the same neighborhoods. Give as "
             "many."
         )
-    for i, graph in enumerate(setting.owners.subgraphs):
-        hidden = num_hidden(graph.num_nodes, gen.hide_ratio)
-        batch = min(gen.batch_size, graph.num_nodes - hidden)
-        if way == "neighgen" and setting.owners.num_owners > 1 and batch < gen.min_batch:
+    for i, nodes in enumerate(plan.nodes):
+        hidden = num_hidden(nodes, gen.hide_ratio)
+        batch = min(gen.batch_size, nodes - hidden)
+        if way == "neighgen" and len(plan.nodes) > 1 and batch < gen.min_batch:
             raise PrivacyError(
-                f"Owner {i} has {graph.num_nodes} nodes, of which {hidden} are hidden, and "
+                f"Owner {i} has {nodes} nodes, of which {hidden} are hidden, and "
                 f"neighgen.batch_size is {gen.batch_size}: a batch of {batch} is below "
                 f"neighgen.min_batch {gen.min_batch}, where gradients show single rows of "
                 "features. Take a larger batch, fewer owners, or another way of mending."
             )
 
 
-def first_basis(setting: Setting) -> Basis:
+def first_basis(plan: Plan) -> Basis:
     """Where the search for the common subspace starts.
 
     Its rank is as set, but such that the columns of all answers together are at most half
     the nodes of the smallest owner (see ``DataOwner.sketch_features``).
     """
-    smallest = min(graph.num_nodes for graph in setting.owners.subgraphs)
-    num_features = setting.shape.num_features
-    rank = max(1, min(setting.rank, smallest // (2 * SUBSPACE_STEPS), num_features))
-    return random_basis(num_features, rank, generator(setting.seed, "subspace"))
+    num_features = plan.shape.num_features
+    rank = max(1, min(plan.rank, min(plan.nodes) // (2 * SUBSPACE_STEPS), num_features))
+    return random_basis(num_features, rank, generator(plan.seed, "subspace"))
 
 
 def check_device(device: str) -> None:
@@ -282,7 +293,7 @@ def whole_graph(method: str, setting: Setting) -> Graph:
     return setting.graph
 
 
-def whole_graph_engine(setting: Setting) -> InProcessEngine:
+def whole_graph_engine(setting: Setting, checkpoint: Path | None = None) -> InProcessEngine:
     """GlobSage's one owner: G, with the union of all owners' splits."""
     graph = whole_graph("globsage", setting)
     parts = list(zip(setting.owners.nodes, setting.splits, strict=True))
@@ -293,4 +304,4 @@ def whole_graph_engine(setting: Setting) -> InProcessEngine:
     )
     training = replace(setting.training, moments="own")
     owner = DataOwner(0, graph, split, setting.shape, training, setting.seed)
-    return InProcessEngine([owner])
+    return InProcessEngine([owner], folder=checkpoint)

@@ -19,7 +19,8 @@ from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.methods import Outcome
 from fedsage.models.parameters import sha256_of
 from fedsage.prepare import Setting
-from fedsage.protocol.engine import Phase, Traffic
+from fedsage.protocol.engine import Traffic
+from fedsage.protocol.procedures import Phase
 
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 

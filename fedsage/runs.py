@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from fedsage.conduct import conduct, share_picked
 from fedsage.config import Config, Settings, load_config
 from fedsage.custom import Method, is_file, load_method
 from fedsage.engines.inprocess import InProcessEngine
@@ -23,7 +21,7 @@ from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
 from fedsage.graph.load import load
 from fedsage.graph.partition import Partition, partition
-from fedsage.methods import OnRound, Outcome, RoundRecord, fedsage_plus, globsage, locsage
+from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
 from fedsage.models.train import chosen_kernel
@@ -31,12 +29,9 @@ from fedsage.prepare import (
     Setting,
     check_generator,
     data_owners,
-    mending_of,
     prepare,
     way_of_mending,
-    whole_graph_engine,
 )
-from fedsage.protocol.engine import Engine, Phase, Traffic
 from fedsage.protocol.messages import Hits, View
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import share_of_hits
@@ -128,6 +123,7 @@ def run_config(
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
     on_start: Callable[[str], None] = ignore_start,
+    checkpoint: Path | None = None,
 ) -> RunResult:
     """Load and cut the graph that ``config`` names, then train and judge."""
     watch = Stopwatch()
@@ -137,7 +133,7 @@ def run_config(
     with watch.phase("partition"):
         data = config.data
         owners = partition(graph, data.owners, data.partition, config.run.seed)
-    return execute(config, owners, graph, watch, on_line, out, on_start)
+    return execute(config, owners, graph, watch, on_line, out, on_start, checkpoint=checkpoint)
 
 
 def check_method(method: str) -> None:
@@ -157,11 +153,13 @@ def execute(
     out: Path | None = None,
     on_start: Callable[[str], None] = ignore_start,
     own: Method | None = None,
+    checkpoint: Path | None = None,
 ) -> RunResult:
     """Train by the method that ``config`` names, or by a user's ``own``; query test nodes.
 
     ``on_start`` is called with the chosen kernel when everything was found right and training
-    can begin.
+    can begin. Rounds are kept in the folder ``checkpoint``; a run that was stopped goes on
+    from there.
     """
     if own is None:
         check_method(config.run.method)
@@ -174,27 +172,15 @@ def execute(
         on_start(kernel)
         if kernel == "fused":
             warm_up()
-    start = time.perf_counter()
     history: list[HistoryLine] = []
 
-    def report(record: RoundRecord, traffic: Traffic, picked: float | None) -> None:
-        line = HistoryLine(
-            record.phase,
-            record.t,
-            record.loss,
-            record.validation,
-            asdict(traffic),
-            time.perf_counter() - start,
-            record.owner,
-            record.terms,
-            picked,
-        )
+    def on_round(line: HistoryLine) -> None:
         history.append(line)
         on_line(line)
 
     with one_kind_of_threads(config.run.threads):
         with watch.phase("classifier"):
-            trained = train(setting, config, watch, report, own)
+            trained = conduct(setting, config, watch, on_round, own, checkpoint)
         with watch.phase("evaluate"):
             outcomes = trained.outcomes
             local = local_hits(setting, config, outcomes)
@@ -205,87 +191,11 @@ def execute(
         config, setting, watch, outcomes, trained.traffic, mending, local, judgement,
         tuned.accuracy if tuned else None, out,
     )  # fmt: skip
+    record = replace(record, resumed=trained.resumed)
     record = replace(record, method=own.name) if own else record
     names = owners.subgraphs[0].class_names
     models = [NodeClassifier(setting.shape, one.classifier.phi, names) for one in outcomes]
     return RunResult(record, history, models)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    """What came out of training, before it is judged."""
-
-    outcomes: list[Outcome]
-    traffic: dict[Phase, Traffic]  # that crossed a boundary
-    owners: list[DataOwner]
-
-
-def train(
-    setting: Setting,
-    config: Config,
-    watch: Stopwatch,
-    report: Callable[[RoundRecord, Traffic, float | None], None],
-    own: Method | None = None,
-) -> Trained:
-    """Run the method; time spent on mending counts as NeighGen's."""
-    method, classifier = config.run.method, config.classifier
-    silent: dict[Phase, Traffic] = {
-        "neighgen": Traffic(),
-        "classifier": Traffic(),
-        "evaluate": Traffic(),
-    }
-    common: dict[str, Any] = {
-        "rounds_c": classifier.rounds_c,
-        "selection": classifier.selection,
-    }
-    if method == "globsage":
-        engine = whole_graph_engine(setting)
-
-        def quietly(record: RoundRecord) -> None:
-            report(record, silent["classifier"], None)
-
-        outcome = globsage(engine, setting.phi, on_round=quietly, **common)
-        return Trained([outcome], silent, [])
-    way = way_of_mending(method, config.mend.how)
-    alone = method.startswith("locsage")
-    owners = data_owners(setting, way, alone, own.owner if own else DataOwner)
-    procedure = mending_of(way, setting, config.neighgen.rounds_gen)
-
-    def mend(engine: Engine, on_round: OnRound) -> None:
-        with watch.phase("neighgen"):
-            procedure(engine, on_round)
-
-    common |= {"mend": mend, "queries": config.mend.queries}
-    if alone:
-
-        def alone_at_home(record: RoundRecord) -> None:
-            report(record, silent[record.phase], None)
-
-        engines = [InProcessEngine([owner]) for owner in owners]
-        outcomes = locsage(engines, setting.phi, on_round=alone_at_home, **common)
-        return Trained(outcomes, silent, owners)
-    engine = InProcessEngine(owners, config.run.workers)
-
-    def together(record: RoundRecord) -> None:
-        picked = share_picked(owners) if record.phase == "neighgen" else None
-        report(record, engine.traffic[record.phase], picked)
-
-    if own:
-        del common["mend"]
-        outcome = own.train(engine, setting.phi, on_round=together, **common)
-    else:
-        outcome = fedsage_plus(engine, setting.phi, on_round=together, **common)
-    return Trained([outcome], engine.traffic, owners)
-
-
-def share_picked(owners: Sequence[DataOwner]) -> float | None:
-    """The share of all owners' nodes that were ever the nearest to a generated neighbor.
-
-    None where nobody searched.
-    """
-    picked = [owner.gen.picked for owner in owners if owner.gen is not None]
-    share = float(np.concatenate(picked).mean()) if picked else 0.0
-    return share or None
 
 
 def mending_found(setting: Setting, owners: Sequence[DataOwner]) -> Mending | None:

@@ -1,6 +1,8 @@
-"""Numbers as a person reads them; for the command line and the report."""
+"""Numbers and names as a person reads them."""
 
 from __future__ import annotations
+
+import re
 
 
 def size(num_bytes: float) -> str:
@@ -10,3 +12,9 @@ def size(num_bytes: float) -> str:
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.3g} TB"
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key to sort names by, so that owner-2 comes before owner-10."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", text)
+    return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]

@@ -19,14 +19,15 @@ LAYERS = [
     {"methods"},
     {"custom", "track"},
     {"prepare"},
-    {"record"},
+    {"record", "journal"},
+    {"conduct"},
     {"runs", "bench", "report"},
     {"reproduce"},
     {"compare"},
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {"prepare", "record", "runs", "reproduce", "compare", "cli"}
+MAY_SEE_CONFIG = {"prepare", "conduct", "record", "runs", "reproduce", "compare", "cli"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

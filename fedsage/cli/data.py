@@ -1,8 +1,8 @@
-"""``fedsage data`` and ``fedsage split``: graphs by name or path, and how owners cut them."""
+"""``fedsage data``: graphs by name or path, own tables checked, and a schema for them."""
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +10,11 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, DataError, DataErrors
 
-app = typer.Typer(help="List, fetch, show and check graphs.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, fetch, show and check graphs; start a schema for tables.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -70,67 +72,84 @@ def info(
 
 
 @app.command()
-def check(graph: Annotated[str, typer.Argument(help="a name or a path")]) -> None:
-    """Say whether a graph can be used, or what is wrong with it."""
-    from fedsage.graph.load import load
+def check(
+    graph: Annotated[
+        str, typer.Argument(help="a folder of tables, of owners, an .npz file, or a name")
+    ],
+) -> None:
+    """Say whether a graph can be used, or all that is wrong with it."""
+    from fedsage.graph.load import load, owner_folders
 
     ensure_here(graph)
-    loaded = load(graph)
-    print(
-        f"{graph} is fine: {loaded.num_nodes:,} nodes, {loaded.num_links:,} links, "
-        f"{loaded.num_features:,} features, {loaded.num_classes} classes"
-    )
-
-
-def split(
-    dataset: options.Dataset = None,
-    owners: options.Owners = None,
-    partition: options.PartitionBy = None,
-    seed: options.Seed = None,
-    assignments: options.Assignments = None,
-    out: Annotated[
-        Path | None, typer.Option(help="folder to write (default: under owners/)")
-    ] = None,
-    force: options.Force = False,
-) -> None:
-    """Cut a graph into one folder for each owner."""
-    config = options.config_from(
-        dataset=dataset,
-        owners=owners,
-        partition=partition,
-        seed=seed,
-        assignments=assignments,
-    )
-    from fedsage.graph.io import save_graph
-    from fedsage.graph.load import load
-    from fedsage.graph.partition import partition as cut
-    from fedsage.graph.split import split_nodes
-
-    data, number = config.data, config.run.seed
-    name = f"{Path(data.dataset).stem}-{data.owners}-{data.partition.replace(':', '')}"
-    folder = out or Path("owners") / f"{name}-seed{number}"
-    if folder.is_file():
-        raise ConfigError(f"--out {folder} is a file. Give a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not force:
-        raise ConfigError(
-            f"--out {folder} is not empty. Choose another folder, or add --force to replace "
-            "the owners in it."
-        )
-    ensure_here(data.dataset)
-    graph = load(data.dataset, **config.synthetic.model_dump())
-    part = cut(graph, data.owners, data.partition, number)
     try:
-        for stale in folder.glob("owner-*/graph.npz"):
-            stale.unlink()
-            with contextlib.suppress(OSError):  # somebody keeps other files there
-                stale.parent.rmdir()
-        for i, (subgraph, nodes) in enumerate(zip(part.subgraphs, part.nodes, strict=True)):
-            parts = split_nodes(subgraph, data.train, data.val, number, i)
-            save_graph(
-                subgraph, folder / f"owner-{i}" / "graph.npz",
-                node=nodes, train=parts.train, val=parts.val, test=parts.test,
-            )  # fmt: skip
+        if folders := owner_folders(graph):
+            print(owners_in_words(graph, folders))
+        else:
+            loaded = load(graph)
+            print(
+                f"{graph} is fine: {loaded.num_nodes:,} nodes, {loaded.num_links:,} links, "
+                f"{loaded.num_features:,} features, {loaded.num_classes} classes"
+            )
+    except DataErrors as errors:
+        print(f"Error: {errors}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def owners_in_words(path: str, folders: list[Path]) -> str:
+    """A line on the owners in a folder; all that is wrong with any of them, if anything is."""
+    from fedsage.graph.load import GRAPH, load, load_owner_tables
+    from fedsage.graph.tables import graph_of, pooled_scale
+
+    if any((folder / GRAPH).exists() for folder in folders):
+        graphs = [load(str(folder)) for folder in folders]
+    else:
+        tables = load_owner_tables(path)
+        scale = pooled_scale(tables)
+        graphs = [graph_of(one, scale) for one in tables]
+    widths = {(graph.num_features, graph.class_names) for graph in graphs}
+    if len(widths) > 1:
+        raise DataError(
+            f"{path}: the owners differ in features or classes "
+            f"({', '.join(f'{graph.num_features}' for graph in graphs)} features). Give all "
+            "of them the same columns and classes, in the same order."
+        )
+    nodes, links = (sum(getattr(g, n) for g in graphs) for n in ("num_nodes", "num_links"))
+    return (
+        f"{path} is fine: {len(graphs)} owners, {nodes:,} nodes, {links:,} links, "
+        f"{graphs[0].num_features:,} features, {graphs[0].num_classes} classes"
+    )
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="one owner's folder, with nodes.csv")],
+    out: Annotated[
+        Path | None, typer.Option(help="the file to write (default: FOLDER/schema.toml)")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="the column that holds the class (default: label)")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace the file")] = False,
+) -> None:
+    """Write a schema.toml guessed from one owner's tables, for all owners to agree on."""
+    from fedsage.graph.guess import guess_schema
+    from fedsage.graph.schema import SCHEMA, write_schema
+
+    path = out or folder / SCHEMA
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already. Add --force to replace it.")
+    guess = guess_schema(folder, label_column)
+    schema = guess.schema
+    try:
+        write_schema(schema, path, guess.notes)
     except OSError as error:
-        raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None
-    show.print_owners(data.dataset, graph, part)
-    print(f"Written to {folder}/owner-0 … owner-{part.num_owners - 1}")
+        raise ConfigError(f"--out {path} cannot be written ({error.strerror}).") from None
+    counts = [
+        f"{len(schema.of_kind(kind)):,} {kind}" for kind in ("number", "category", "sparse")
+    ]
+    print(f"{path} written: features: {', '.join(counts)}; {len(schema.class_names)} classes")
+    for name in schema.ignored:
+        print(f"  column {name} is ignored: {guess.notes[name]}")
+    if not schema.class_names:
+        print("  no classes found: fill in 'classes', or give --label-column")
+    print("Look it over, add what other owners have, and give all owners the same file.")

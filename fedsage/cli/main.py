@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli import bench, data, predict, report, reproduce, run, settings
-from fedsage.errors import FedSageError, nearest
+from fedsage.cli import bench, data, predict, report, reproduce, run, settings, split
+from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Wherever typer keeps it: click was a package of its own once, and then it was not.
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
@@ -33,7 +33,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "predict": predict.predict,
     "report": report.report,
     "reproduce": reproduce.reproduce,
-    "split": data.split,
+    "split": split.split,
     "settings": settings.settings,
     "bench": bench.bench,
 }
@@ -64,6 +64,8 @@ def exit_code() -> int:
     """Run the command line; every way out is a number."""
     try:
         code = int(app(standalone_mode=False, prog_name="fedsage") or 0)
+    except DataErrors as errors:
+        return refused(errors.in_one_line)
     except FedSageError as error:
         return refused(str(error))
     except ClickException as error:

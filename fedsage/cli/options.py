@@ -7,9 +7,17 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fedsage.config import Config, load_config, overlaid, read_assignments, read_toml
+from fedsage.config import (
+    Config,
+    Settings,
+    load_config,
+    overlaid,
+    read_assignments,
+    read_toml,
+)
+from fedsage.errors import ConfigError
 
-DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz)"
+DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
 
 Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS} (default: cora)")]
 Owners: TypeAlias = Annotated[
@@ -34,11 +42,18 @@ Assignments: TypeAlias = Annotated[
 ]
 Engine: TypeAlias = Annotated[str | None, typer.Option(help="inprocess, the only one so far")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+Aggregate: TypeAlias = Annotated[
+    str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
+]
+Resume: TypeAlias = Annotated[
+    bool, typer.Option("--resume", help="go on with the run in --out that was stopped")
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace what --out holds")]
 
 
 def config_from(
     *,
+    stored: Settings | None = None,
     config: Path | None = None,
     assignments: list[str] | None = None,
     preset: str | None = None,
@@ -48,15 +63,39 @@ def config_from(
     partition: str | None = None,
     seed: int | None = None,
     engine: str | None = None,
+    aggregate: str | None = None,
 ) -> Config:
-    """Flags over ``--set`` over ``--config`` over the preset; checked once."""
+    """Flags over ``--set`` over ``--config`` over the preset; checked once.
+
+    ``stored`` are the settings of a run to go on with, which nothing may contradict.
+    """
     below = overlaid(read_toml(config) if config else {}, read_assignments(assignments or []))
     in_file = below.get("run", {}).get("preset") if isinstance(below.get("run"), dict) else None
     flags = {
         "run": given(method=method, seed=seed, engine=engine),
         "data": given(dataset=dataset, owners=owners, partition=partition),
+        "classifier": given(aggregate=aggregate),
     }
-    return load_config(below, flags, preset=str(preset or in_file or "best"))
+    if stored is None:
+        return load_config(below, flags, preset=str(preset or in_file or "best"))
+    before = load_config(stored, preset=str(stored["run"]["preset"]))
+    asked = load_config(stored, below, flags, preset=str(preset or before.run.preset))
+    if asked != before:
+        raise ConfigError(
+            f"The run in --out has other settings: {first_difference(before, asked)}. Leave "
+            "out what is different, or start a new run in another folder."
+        )
+    return before
+
+
+def first_difference(before: Config, asked: Config) -> str:
+    """The first setting that two configs do not agree on."""
+    old, new = before.model_dump(mode="json"), asked.model_dump(mode="json")
+    for section, values in old.items():
+        for key, value in values.items():
+            if new[section][key] != value:
+                return f"{section}.{key} was {value} and is now {new[section][key]}"
+    return "the preset"
 
 
 def given(**flags: Any) -> dict[str, Any]:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fedsage.graph.graph import Graph
+    from fedsage.models.classifier import NodeClassifier
+
 
 def predict(
     model: Annotated[Path, typer.Option(help="the folder of a run")],
-    data: Annotated[str, typer.Option(help="the graph: a name or a path")],
+    data: Annotated[
+        str, typer.Option(help="the graph: a name, an .npz file or a folder of tables")
+    ],
     out: Annotated[Path, typer.Option(help="the CSV file to write")],
     owner: Annotated[int | None, typer.Option(help="whose model, of local ones")] = None,
 ) -> None:
     """Write the predicted class of every node, with its probability."""
-    from fedsage.evaluation.results import RESULT, read_result
     from fedsage.graph.io import write_atomically
-    from fedsage.graph.load import load
     from fedsage.models.classifier import load_models
 
     models = load_models(model)
@@ -34,20 +40,38 @@ def predict(
             f"--owner 0 to --owner {len(models) - 1}."
         )
     chosen = models[owner or 0]
-    known = {}
-    if data == "synthetic" and (model / RESULT).exists():  # the graph that it was trained on
-        known = read_result(model).get("config", {}).get("synthetic", {})
-    ensure_here(data)
-    graph = load(data, **known)
+    graph, ids = graph_and_ids(model, chosen, data)
     probabilities = chosen.predict_proba(graph)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["node", "predicted", "probability"])
     best = probabilities.argmax(axis=1)
-    for node, (c, row) in enumerate(zip(best, probabilities, strict=True)):
+    for node, c, row in zip(ids, best, probabilities, strict=True):
         table.writerow([node, chosen.class_names[c], f"{row[c]:.4f}"])
     try:
         write_atomically(out, lambda file: file.write(text.getvalue().encode()))
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
     print(f"{len(best):,} predictions written to {out}")
+
+
+def graph_and_ids(
+    folder: Path, model: NodeClassifier, data: str
+) -> tuple[Graph, Sequence[str] | range]:
+    """The graph to predict on, and what to call its nodes: their ids, or numbers from 0."""
+    from fedsage.evaluation.results import RESULT, read_result
+    from fedsage.graph.load import has_tables, load
+    from fedsage.graph.tables import read_tables
+
+    if has_tables(Path(data)):
+        tables = read_tables(data)
+        if model.scale is None and any(f.scaling == "standard" for f in tables.schema.columns):
+            note = "the model holds no scale: numbers are scaled by these tables alone"
+            print(f"Note: {note}", file=sys.stderr)
+        return model.graph_of(tables), tables.ids
+    known = {}
+    if data == "synthetic" and (folder / RESULT).exists():  # the graph that it was trained on
+        known = read_result(folder).get("config", {}).get("synthetic", {})
+    ensure_here(data)
+    graph = load(data, **known)
+    return graph, range(graph.num_nodes)

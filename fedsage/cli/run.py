@@ -15,7 +15,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import announce_compiling, ensure_here, rounds
-from fedsage.config import Config
+from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,18 +43,23 @@ def run(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     engine: options.Engine = None,
+    aggregate: options.Aggregate = None,
     out: Out = None,
     track: Track = None,
     force: options.Force = False,
+    resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
     """Train one method on one graph, judge it, keep the result."""
     settings = options.config_from(
+        stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+        aggregate=aggregate,
     )  # fmt: skip
     trackers = trackers_named(track)
-    record = run_into(settings, out or fresh(run_name(settings)), force, trackers)
+    folder = out or fresh(run_name(settings))
+    record = run_into(settings, folder, force, trackers, resume)
     if json:
         show.print_json(asdict(record))
     else:
@@ -74,15 +79,18 @@ def compare(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     engine: options.Engine = None,
+    aggregate: options.Aggregate = None,
     out: Out = None,
     track: Track = None,
     force: options.Force = False,
+    resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
     """Train several methods on the same graph, owners and seeds."""
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
+        aggregate=aggregate,
     )  # fmt: skip
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
@@ -98,12 +106,12 @@ def compare(
     trackers = trackers_named(track)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
-    check_free(folder, force)
+    check_free(folder, force or resume)
 
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
         place = folder / f"{name}-seed{chosen.run.seed}"
-        return run_into(chosen, place, force, trackers)
+        return run_into(chosen, place, force, trackers, resume)
 
     rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
@@ -117,6 +125,20 @@ def compare(
     print(f"Written to {folder}")
 
 
+def stored_settings(out: Path | None) -> Settings | None:
+    """The settings of the run to go on with; nothing where it never began."""
+    from fedsage.evaluation.results import CHECKPOINT, RESULT, read_settings
+
+    if out is None:
+        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+    if not (out / CHECKPOINT).is_dir() and not (out / RESULT).exists():
+        raise ConfigError(
+            f"--resume: {out} holds no run that was stopped (there is no {CHECKPOINT} in it). "
+            "Check the folder, or leave out --resume to start a new run."
+        )
+    return read_settings(out)
+
+
 def trackers_named(words: list[str] | None) -> list[str]:
     """The names behind ``--track``, one or several at a time; none that is not to be had."""
     from fedsage.track import check_trackers
@@ -128,23 +150,40 @@ def trackers_named(words: list[str] | None) -> list[str]:
 
 
 def run_into(
-    settings: Config, folder: Path, force: bool, trackers: Sequence[str] = ()
+    settings: Config,
+    folder: Path,
+    force: bool,
+    trackers: Sequence[str] = (),
+    resume: bool = False,
 ) -> RunRecord:
-    """One run with progress on stderr and its files in ``folder``; the result comes last."""
+    """One run with progress on stderr and its files in ``folder``; the result comes last.
+
+    To resume is to go on after the last round in its checkpoint. A run that is finished is
+    left as it is.
+    """
     from fedsage.evaluation.results import (
+        CHECKPOINT,
+        RESULT,
         HistoryLine,
         Provenance,
         append_history,
         check_free,
         claim,
+        end_checkpoint,
+        read_record,
         write_result,
+        write_settings,
     )
     from fedsage.models.classifier import save_models
     from fedsage.runs import check_method, run_config
     from fedsage.track import Tracking, track
 
     check_method(settings.run.method)
-    check_free(folder, force)
+    if resume and (folder / RESULT).exists():
+        print(f"{folder} is finished: nothing is left to do.", file=sys.stderr)
+        end_checkpoint(folder)
+        return read_record(folder)
+    check_free(folder, force or resume)
     ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
     chosen = settings.model_dump(mode="json")
@@ -153,7 +192,8 @@ def run_into(
 
         def on_start(kernel: str) -> None:
             nonlocal tracking
-            claim(folder)
+            claim(folder, resume)
+            write_settings(folder, chosen)
             tracking = stack.enter_context(track(trackers, folder, chosen))
             if kernel == "fused":
                 announce_compiling()
@@ -163,11 +203,12 @@ def run_into(
             tracking.round(line)
             progress(line)
 
-        result = run_config(settings, on_line, folder, on_start)
+        result = run_config(settings, on_line, folder, on_start, folder / CHECKPOINT)
         tracking.result(result.record)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
     write_result(folder, result.record, Provenance(chosen, command))
+    end_checkpoint(folder)
     return result.record
 
 

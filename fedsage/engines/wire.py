@@ -34,10 +34,15 @@ def encode(message: Message) -> bytes:
             f"A {type(message).__name__} is no message and must not leave its owner. Messages "
             "are listed in fedsage/protocol/messages.py."
         )
+    return to_bytes(message)
+
+
+def to_bytes(value: Any) -> bytes:
+    """A dataclass of numbers, words, tensors, dictionaries and dataclasses, as a frame."""
     values: dict[str, object] = {}
     tensors: dict[str, Tensor] = {}
-    flatten(message, "", values, tensors)
-    head = json.dumps({"type": type(message).__name__, "values": values})
+    flatten(value, "", values, tensors)
+    head = json.dumps({"type": type(value).__name__, "values": values})
     return b"".join([head.encode(), b"\n", *packed(tensors)])
 
 
@@ -107,7 +112,7 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
     """The inverse of ``flatten``, as the types of the message's fields say."""
     if path in tensors:
         return tensors[path]
-    if kind in MESSAGES:
+    if isinstance(kind, type) and is_dataclass(kind):
         types = field_types(kind)
         inside = {name: f"{path}/{name}" for name in types}
         return kind(
@@ -120,6 +125,6 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
 
 
 @cache
-def field_types(kind: Any) -> dict[str, Any]:
+def field_types(kind: type) -> dict[str, Any]:
     """The type of every field of a message."""
     return get_type_hints(kind)

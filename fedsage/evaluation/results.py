@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from fedsage.evaluation.mending import Mending
 from fedsage.graph.io import PARTIAL, write_atomically
 
 FORMAT = 1
-RESULT, HISTORY = "result.json", "history.jsonl"
+RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
+SETTINGS = "settings.json"  # in the checkpoint
 OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json")
 PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
 
@@ -85,6 +87,7 @@ class RunRecord:
     per_owner: list[OwnerLine]
     mending: Mending | None  # what was attached, where something was
     view: str  # what owners query: the plain graph, the mended one, both; or mixed
+    resumed: int = 0  # how often it was started again; seconds count from the last time
     format: int = FORMAT
 
 
@@ -145,12 +148,17 @@ def check_free(folder: Path, force: bool = False) -> None:
         )
 
 
-def claim(folder: Path) -> None:
-    """Make ``folder`` ready for a run: what another run left there goes."""
+def claim(folder: Path, resume: bool = False) -> None:
+    """Make ``folder`` ready for a run: what another run left there goes.
+
+    To resume is to keep its checkpoint; lines of history are written again from there.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in [*(folder / name for name in OURS), *folder.glob(f".*{PARTIAL}")]:
             path.unlink(missing_ok=True)
+        if not resume and (folder / CHECKPOINT).is_dir():
+            shutil.rmtree(folder / CHECKPOINT)
     except OSError as error:
         raise ConfigError(
             f"--out {folder} cannot be written ({error.strerror}). Choose another folder."
@@ -196,6 +204,36 @@ def read_result(folder: Path) -> dict[str, Any]:
             "fedsage, or run it again."
         )
     return dict(found)
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record in a folder's ``result.json``."""
+    found = read_result(folder)
+    known = {field.name for field in fields(RunRecord)}
+    lines = [OwnerLine(**line) for line in found["per_owner"]]
+    mending = Mending(**found["mending"]) if found["mending"] else None
+    values = {key: value for key, value in found.items() if key in known}
+    return RunRecord(**values | {"per_owner": lines, "mending": mending})
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Keep what a run was asked for, so that it can be resumed by its folder alone."""
+    write_json(folder / CHECKPOINT / SETTINGS, settings)
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """What the run in ``folder`` was asked for; nothing if it never began."""
+    try:
+        if (folder / RESULT).exists():
+            return dict(read_result(folder)["config"])
+        return dict(json.loads((folder / CHECKPOINT / SETTINGS).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def end_checkpoint(folder: Path) -> None:
+    """A finished run needs no checkpoint."""
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
 
 
 def peak_rss_mb() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +16,9 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from fedsage.errors import DataError
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
+
+if TYPE_CHECKING:
+    from fedsage.graph.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +64,40 @@ class Graph:
             y=frozen(labels),
             class_names=names,
         )
+
+    @classmethod
+    def from_pyg(cls, data: Any, class_names: Sequence[str] = ()) -> Graph:
+        """From PyG's ``Data``: see :func:`fedsage.graph.interop.from_pyg`."""
+        from fedsage.graph.interop import from_pyg
+
+        return from_pyg(data, class_names)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        network: Any,
+        features: str | Sequence[str] = "x",
+        label: str = "label",
+        class_names: Sequence[str] = (),
+    ) -> Graph:
+        """From a NetworkX graph: see :func:`fedsage.graph.interop.from_networkx`."""
+        from fedsage.graph.interop import from_networkx
+
+        return from_networkx(network, features, label, class_names)
+
+    @classmethod
+    def from_tables(
+        cls,
+        nodes: Any,
+        edges: Any,
+        features: Any = None,
+        schema: Schema | None = None,
+        label: str | None = None,
+    ) -> Graph:
+        """From pandas, Arrow or dicts: see :func:`fedsage.graph.interop.from_tables`."""
+        from fedsage.graph.interop import from_tables
+
+        return from_tables(nodes, edges, features, schema, label)
 
     @property
     def num_nodes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -14,6 +15,9 @@ from safetensors import SafetensorError
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
 from fedsage.graph.io import write_atomically
+from fedsage.graph.problems import Problems
+from fedsage.graph.schema import Schema, schema_content, schema_of
+from fedsage.graph.tables import Scale, Tables, graph_of, pooled_scale
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
 from fedsage.models.parameters import Parameters, under
@@ -25,11 +29,13 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeClassifier:
-    """F with its weights φ and the names of its classes."""
+    """F with its weights φ, the names of its classes and, for own tables, how to read them."""
 
     shape: SageShape
     phi: Parameters
     class_names: tuple[str, ...]
+    schema: Schema | None = None
+    scale: Scale | None = None  # of the numbers it was trained on
 
     def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
         """Softmax(h^K) of every node, from its full neighborhood."""
@@ -40,6 +46,16 @@ class NodeClassifier:
             )
         logits = infer_full(build(self.shape, self.phi), graph)
         return np.asarray(logits.softmax(dim=1).numpy())
+
+    def graph_of(self, tables: Tables) -> Graph:
+        """The graph of tables, scaled as in training, or by themselves if no scale is kept."""
+        if self.schema is not None and self.schema.sha256 != tables.schema.sha256:
+            raise DataError(
+                "The model was trained with another schema.toml than that of these tables. "
+                "Give tables with the same features, categories and classes, and the schema "
+                "of the training."
+            )
+        return graph_of(tables, self.scale or pooled_scale([tables]))
 
     def predict(self, graph: Graph) -> Int[Array, " V"]:
         """The most likely class of every node."""
@@ -60,12 +76,16 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
         for i, model in enumerate(models)
         for name, tensor in model.phi.items()
     }
-    card = {
+    card: dict[str, Any] = {
         "format": 1,
         "models": len(models),
         "shape": asdict(models[0].shape),
         "class_names": models[0].class_names,
     }
+    if (schema := models[0].schema) is not None:
+        card["schema"] = schema_content(schema)
+    if (scale := models[0].scale) is not None:
+        card["scale"] = {"mean": scale.mean.tolist(), "std": scale.std.tolist()}
     write_atomically(folder / WEIGHTS, lambda file: file.write(safetensors.torch.save(tensors)))
     text = json.dumps(card, indent=2) + "\n"
     write_atomically(folder / CARD, lambda file: file.write(text.encode()))
@@ -90,9 +110,24 @@ def load_models(folder: Path | str) -> list[NodeClassifier]:
         phis = [tensors] if count == 1 else [under(str(i), tensors) for i in range(count)]
         for phi in phis:
             build(shape, phi)  # refuses names and shapes that do not fit
-        return [NodeClassifier(shape, phi, tuple(card["class_names"])) for phi in phis]
+        names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
+        return [NodeClassifier(shape, phi, names, schema, scale) for phi in phis]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise unreadable(folder, error) from None
+
+
+def tables_of_card(card: dict[str, Any]) -> tuple[Schema | None, Scale | None]:
+    """How to read and scale own tables, where a model was trained on some."""
+    schema = scale = None
+    if "schema" in card:
+        problems = Problems(CARD)
+        schema = schema_of(card["schema"], problems)
+        problems.raise_if_any()
+    if "scale" in card:
+        scale = Scale(*(np.array(card["scale"][key], dtype=float) for key in ("mean", "std")))
+    if schema and scale and len(scale.mean) != len(schema.of_kind("number")):
+        raise ValueError(f"{len(scale.mean)} numbers are scaled, the schema has others")
+    return schema, scale
 
 
 def unreadable(folder: Path, error: Exception) -> DataError:

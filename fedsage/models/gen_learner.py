@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from fedsage.graph.graph import Graph, squared_norms
@@ -23,10 +25,19 @@ from fedsage.models.gen_training import (
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Embeddings, Hg, NeighGen
-from fedsage.models.optimizer import make_optimizer
+from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
+
+
+@dataclass(frozen=True, slots=True)
+class GenState:
+    """A GenLearner between two rounds."""
+
+    weights: Parameters  # of NeighGen, and of the φ in Eq. (5)
+    moments: Parameters
+    picked: Int[Tensor, " nodes"]  # ever the nearest to what others generated
 
 
 class GenLearner:
@@ -52,6 +63,20 @@ class GenLearner:
         self.squares = squared_norms(graph.x)
         self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.impaired = self.impair(0)
+
+    def state(self) -> GenState:
+        """Weights, moments, and which nodes were ever the nearest."""
+        picked = torch.from_numpy(np.flatnonzero(self.picked))
+        return GenState(
+            parameters_of(self.models), moments_of(self.optimizer, self.models), picked
+        )
+
+    def restore(self, state: GenState) -> None:
+        """Go on from there."""
+        self.models.load_state_dict(state.weights)
+        load_moments(self.optimizer, self.models, state.moments)
+        self.picked[:] = False
+        self.picked[state.picked.numpy()] = True
 
     def impair(self, t: int) -> Impaired:
         """Ḡ_i of round t."""

@@ -1,12 +1,17 @@
-"""The Engine interface: one method for each owner-side procedure."""
+"""The Engine: one method for each owner-side procedure, and a rule for owners that fail."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any
 
+from fedsage.errors import ProtocolError
+from fedsage.protocol import procedures
+from fedsage.protocol.guard import Guard
 from fedsage.protocol.messages import (
+    Ask,
     Classifier,
     ClassifierUpdate,
     ClassLinks,
@@ -23,8 +28,7 @@ from fedsage.protocol.messages import (
     Sketch,
     Subspace,
 )
-
-Phase: TypeAlias = Literal["neighgen", "classifier", "evaluate"]
+from fedsage.protocol.procedures import Phase, Procedure, Reply, Request
 
 
 @dataclass(slots=True)
@@ -35,55 +39,136 @@ class Traffic:
     down: int = 0  # server → owners
 
 
-@runtime_checkable
-class Engine(Protocol):
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """An owner was left out of one exchange."""
+
+    owner: OwnerId
+    procedure: str
+    why: str  # it did not answer in time, or what was wrong with its answer
+
+
+class Engine(ABC):
     """Runs an owner-side procedure on every owner and returns the replies by owner.
 
-    In what order, and where, is up to the engine. A missing or misfitting reply raises
-    ``ProtocolError``.
+    In what order, and where, is up to the engine. An owner that does not answer, or whose
+    answer is refused, is left out of that exchange and asked again in the next one; with
+    fewer than ``min_owners`` answers the run stops. What an owner must not miss (its graph
+    mended) is sent again before anything else is asked of it.
     """
 
-    owners: Sequence[OwnerId]
-    traffic: dict[Phase, Traffic]
+    def __init__(self, owners: Sequence[OwnerId], min_owners: int | None = None) -> None:
+        self.owners = list(owners)
+        self.min_owners = len(self.owners) if min_owners is None else min_owners
+        self.traffic: dict[Phase, Traffic] = {
+            "neighgen": Traffic(),
+            "classifier": Traffic(),
+            "evaluate": Traffic(),
+        }
+        self.guard = Guard()
+        self.misses: list[Miss] = []  # whoever reads them takes them out
+        self._owed: dict[OwnerId, tuple[Procedure[Any, Any, Any], Any]] = {}
+        self._holding = list(self.owners)  # have the classifier that was broadcast last
+
+    @abstractmethod
+    def carry(
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+    ) -> dict[OwnerId, Reply | Miss]:
+        """Requests there and replies back."""
+
+    def exchange(
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+    ) -> dict[OwnerId, Reply]:
+        """Ask those owners, and return the replies that may be used."""
+        ready = self._settle(requests)
+        answers = self.carry(procedure, ready)
+        replies = {i: reply for i, reply in answers.items() if not isinstance(reply, Miss)}
+        missed = [reply for reply in answers.values() if isinstance(reply, Miss)]
+        for i, why in self.guard.refusals(procedure, ready, replies).items():
+            missed.append(Miss(i, procedure.name, why))
+            del replies[i]
+        self.misses += missed
+        if procedure.owed:
+            self._owed |= {i: (procedure, requests[i]) for i in requests if i not in replies}
+        if len(replies) < min(self.min_owners, len(requests)):
+            raise ProtocolError(
+                f"{len(replies)} of {len(requests)} owners gave an answer to {procedure.name} "
+                f"that can be used, but {self.min_owners} are needed. "
+                + " ".join(f"Owner {miss.owner}: {miss.why}." for miss in missed)
+            )
+        return replies
+
+    def _settle(self, requests: Mapping[OwnerId, Request]) -> dict[OwnerId, Request]:
+        """The requests to owners that are owed nothing, once what is owed was sent again."""
+        for i in [i for i in requests if i in self._owed]:
+            procedure, request = self._owed[i]
+            answer = self.carry(procedure, {i: request})[i]
+            if isinstance(answer, Miss):
+                self.misses.append(answer)
+            else:
+                del self._owed[i]
+        return {i: request for i, request in requests.items() if i not in self._owed}
+
+    def _ask_all(
+        self, procedure: Procedure[Any, Request, Reply], request: Request
+    ) -> dict[OwnerId, Reply]:
+        return self.exchange(procedure, dict.fromkeys(self.owners, request))
 
     def local_request(self, t: int) -> dict[OwnerId, GenOffer]:
         """Procedure C."""
+        return self._ask_all(procedures.LOCAL_REQUEST, Ask(t))
 
     def feed_forward(self, offers: Mapping[OwnerId, GenOffers]) -> dict[OwnerId, GenGradients]:
         """Procedure D."""
+        return self.exchange(procedures.FEED_FORWARD, offers)
 
     def update_neighgen(self, sums: Mapping[OwnerId, GenGradient]) -> dict[OwnerId, GenDone]:
         """Procedure E."""
+        return self.exchange(procedures.UPDATE_NEIGHGEN, sums)
 
     def update_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, NeighGenUpdate]:
         """Local training of the one NeighGen that all owners share."""
+        return self._ask_all(procedures.UPDATE_SHARED_NEIGHGEN, shared)
 
     def receive_shared_neighgen(self, shared: SharedNeighGen) -> dict[OwnerId, Mended]:
         """The last shared NeighGen, with which every owner mends its graph."""
+        return self._ask_all(procedures.RECEIVE_SHARED_NEIGHGEN, shared)
 
     def mend_graph(self) -> dict[OwnerId, Mended]:
         """Algorithm 1, line 3: every owner mends its graph by its NeighGen."""
+        return self._ask_all(procedures.MEND_GRAPH, Ask(0))
 
     def mend_by_copies(self) -> dict[OwnerId, Mended]:
         """Every owner mends its graph by copies of its nodes."""
+        return self._ask_all(procedures.MEND_BY_COPIES, Ask(0))
 
     def count_class_links(self) -> dict[OwnerId, ClassLinks]:
         """Links from class to class between training nodes."""
+        return self._ask_all(procedures.COUNT_CLASS_LINKS, Ask(0))
 
     def mend_by_classes(self, links: ClassLinks) -> dict[OwnerId, Mended]:
         """Every owner mends its graph by what all owners' links say of classes."""
+        return self._ask_all(procedures.MEND_BY_CLASSES, links)
 
     def sketch_features(self, subspace: Subspace) -> dict[OwnerId, Sketch]:
         """One step towards the subspace of all owners' features."""
+        return self._ask_all(procedures.SKETCH_FEATURES, subspace)
 
     def mend_by_subspace(self, subspace: Subspace) -> dict[OwnerId, Mended]:
         """Every owner mends its graph by projections on that subspace."""
+        return self._ask_all(procedures.MEND_BY_SUBSPACE, subspace)
 
     def broadcast_classifier(self, classifier: Classifier) -> dict[OwnerId, Hits]:
         """Procedure B's broadcast of φ; owners answer with hits on validation nodes."""
+        hits = self._ask_all(procedures.RECEIVE_CLASSIFIER, classifier)
+        self._holding = list(hits)
+        return hits
 
     def local_update_c(self, t: int) -> dict[OwnerId, ClassifierUpdate]:
-        """Procedure F, on the φ that was broadcast last."""
+        """Procedure F, by those who have the φ that was broadcast last."""
+        asked = dict.fromkeys(self._holding, Ask(t))
+        return self.exchange(procedures.LOCAL_UPDATE_C, asked)
 
     def test_classifier(self) -> dict[OwnerId, Hits]:
         """Hits on every owner's test nodes, queried on what that owner holds."""
+        return self._ask_all(procedures.TEST_CLASSIFIER, Ask(0))

@@ -140,7 +140,89 @@ class Hits:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """S → D_i, before anything else: which run this is, and all of its settings."""
+
+    run: str
+    owner: OwnerId  # i
+    version: str  # of fedsage, at the server
+    settings: str  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """D_i → S: what must be the same at all owners, and how much there is."""
+
+    version: str
+    schema: str  # checksum of names of features and classes
+    features: int  # d_x
+    classes: int  # d_y
+    nodes: int  # |V_i|
+    weight: float  # what D_i will weigh: 1, or its number of training nodes
+    names: str  # of the classes, as in the schema; JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSums:
+    """D_i → S: over all its nodes, how many numbers each column has, and their sum."""
+
+    count: Float[Tensor, " numbers"]
+    total: Float[Tensor, " numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMeans:
+    """S → every D_i: the mean of each column over all owners."""
+
+    mean: Float[Tensor, " numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSquares:
+    """D_i → S: the sum of squared distances from that mean, column by column."""
+
+    total: Float[Tensor, " numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnScale:
+    """S → every D_i: how every column of numbers is scaled."""
+
+    mean: Float[Tensor, " numbers"]
+    std: Float[Tensor, " numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """S → D_i, after a restart: a moment of the run to go on from."""
+
+    phase: str
+    t: int  # rounds of that phase that are over
+
+
+@dataclass(frozen=True, slots=True)
+class Able:
+    """D_i → S: whether D_i has kept its state of that moment."""
+
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """S → D_i: the run is over; which of its graphs D_i had better query."""
+
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """D_i → S: done, and nothing else."""
+
+
 MESSAGES = (
     Ask, GenOffer, GenOffers, GenGradients, GenGradient, GenDone, SharedNeighGen,
     NeighGenUpdate, ClassLinks, Subspace, Sketch, Mended, Classifier, ClassifierUpdate, Hits,
+    Agreement, Joined, ColumnSums, ColumnMeans, ColumnSquares, ColumnScale, Step, Able, Finish,
+    Ready,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import Logits, Parameters, parameters_of
+from fedsage.models.parameters import Logits, Parameters, parameters_of, sha256_of
 from fedsage.models.subspace import reconstructions, sketch
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
@@ -39,6 +39,7 @@ from fedsage.protocol.messages import (
     Sketch,
     Subspace,
 )
+from fedsage.protocol.state import ClassifierState, GenState, Sketched
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -65,7 +66,7 @@ class DataOwner:
         self.seed = seed
         self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
         self.optimizer = self.new_optimizer()
-        self.columns_answered = 0  # of sketches of X_i, in the whole run
+        self.sketched = Sketched(0, {})
         self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
 
     # NeighGen
@@ -191,11 +192,16 @@ class DataOwner:
         """This owner's part of a step towards the common subspace.
 
         Nothing but zeros once all answers together would have more columns than half the
-        owner's nodes: as many as nodes would span every row of X_i.
+        owner's nodes: as many as nodes would span every row of X_i. The same basis again,
+        after a restart, has the same answer and counts once.
         """
-        basis = subspace.basis
-        self.columns_answered += basis.shape[1]
-        if self.graph.num_nodes < 2 * self.columns_answered:
+        basis, known = subspace.basis, sha256_of({"": subspace.basis})
+        if known not in self.sketched.answered:
+            columns = self.sketched.columns + basis.shape[1]
+            within = 2 * columns <= self.graph.num_nodes
+            answered = self.sketched.answered | {known: within}
+            self.sketched = Sketched(columns, answered)
+        if not self.sketched.answered[known]:
             return Sketch(torch.zeros_like(basis))
         return Sketch(sketch(self.graph.x, basis))
 
@@ -207,6 +213,24 @@ class DataOwner:
         """Make G'_i of G_i."""
         self.mended = mend(self.graph, generated)
         return Mended()
+
+    # what it takes to go on after a restart
+
+    def gen_state(self) -> GenState:
+        """NeighGen after a round."""
+        return self.learner.state()
+
+    def restore_gen(self, state: GenState) -> None:
+        """Go on from there."""
+        self.learner.restore(state)
+
+    def classifier_state(self) -> ClassifierState:
+        """What procedure F leaves with this owner alone: its optimizer's memory."""
+        return ClassifierState(moments_of(self.optimizer, self.model))
+
+    def restore_classifier(self, state: ClassifierState) -> None:
+        """Go on from there; φ itself comes from the server."""
+        load_moments(self.optimizer, self.model, state.moments)
 
     # the classifier
 

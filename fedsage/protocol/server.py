@@ -9,6 +9,7 @@ import torch
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.models.subspace import orthonormal
+from fedsage.protocol.aggregate import Rule, aggregate, average, chosen_by_krum
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
     Classifier,
@@ -34,10 +35,10 @@ def server_execution_for_gen(engine: Engine, t: int) -> dict[OwnerId, GenDone]:
     \nabla \mathcal{L}^f_{i,j}`, unweighted.
     """
     offers = engine.local_request(t)  # C
-    replies = engine.feed_forward({i: except_for(i, offers) for i in engine.owners})  # D
+    replies = engine.feed_forward({i: except_for(i, offers) for i in offers})  # D
     sums = {
         i: GenGradient(t, add_up([reply.of[i] for j, reply in replies.items() if j != i]))
-        for i in engine.owners
+        for i in offers
     }
     del offers, replies  # M² gradients: no need to keep them while their sums are sent
     return engine.update_neighgen(sums)  # E
@@ -86,7 +87,7 @@ def common_subspace(engine: Engine, start: Subspace, iterations: int) -> Subspac
 
 
 def server_execution_for_c(
-    engine: Engine, t: int
+    engine: Engine, t: int, rule: Rule = "mean"
 ) -> tuple[Classifier, dict[OwnerId, float], dict[OwnerId, Hits]]:
     """Procedure B (ServerExecutionForC): one round of federated classifier training.
 
@@ -94,39 +95,22 @@ def server_execution_for_c(
     with the owners' losses and with their hits on validation nodes.
     """
     updates = engine.local_update_c(t)  # F
-    classifier = average_updates(list(updates.values()))
+    classifier = average_updates(list(updates.values()), rule)
     losses = {i: update.loss for i, update in updates.items()}
     del updates  # M classifiers: no need to keep them while the mean is sent
     return classifier, losses, engine.broadcast_classifier(classifier)
 
 
-def average_updates(updates: Sequence[ClassifierUpdate]) -> Classifier:
-    """The mean classifier, and the mean moments where owners sent them."""
+def average_updates(updates: Sequence[ClassifierUpdate], rule: Rule = "mean") -> Classifier:
+    """One classifier of many, and one set of moments where owners sent them."""
+    if rule == "krum" and updates:
+        chosen = updates[chosen_by_krum([update.phi for update in updates])]
+        return Classifier(chosen.phi, chosen.moments)
     weights = [update.weight for update in updates]
     return Classifier(
-        phi=average([update.phi for update in updates], weights),
-        moments=average([update.moments for update in updates], weights),
+        phi=aggregate(rule, [update.phi for update in updates], weights),
+        moments=aggregate(rule, [update.moments for update in updates], weights),
     )
-
-
-def average(phis: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    r"""Procedure B: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
-
-    Note:
-        Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
-        is the mean of the original FedAvg.
-    """
-    if not phis:
-        raise ProtocolError(
-            "Cannot average: no owner returned a classifier this round. Check that the "
-            "owners are running."
-        )
-    share = torch.tensor(weights, dtype=torch.float64)
-    share = (share / share.sum()).to(torch.float32)
-    return {
-        name: torch.einsum("i,i...->...", share, torch.stack([phi[name] for phi in phis]))
-        for name in phis[0]
-    }
 
 
 def share_of_hits(hits: Mapping[OwnerId, Hits], view: View = "plain") -> float:

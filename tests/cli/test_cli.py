@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedsage.evaluation.results import read_result
-from fedsage.graph.io import load_graph, save_graph
+from fedsage.graph.io import save_graph
+from fedsage.graph.load import load
 from fedsage.graph.synthetic import synthetic
 from tests.cli.conftest import SMALL, Call
 
@@ -117,7 +118,7 @@ def test_split_writes_a_folder_for_each_owner(fedsage: Call) -> None:
     assert done.code == 0, done.err
     for word in ("|V_i|", "|E_i|", "ΔE", "label skew"):
         assert word in done.out
-    graphs = [load_graph(Path(f"o/owner-{i}/graph.npz")) for i in range(3)]
+    graphs = [load(f"o/owner-{i}") for i in range(3)]
     assert sum(graph.num_nodes for graph in graphs) == 90
     assert fedsage("data", "check", "o/owner-1").code == 0
     assert fedsage("split", *SMALL[:8], "--out", "o").code == 2

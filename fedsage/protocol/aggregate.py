@@ -1,0 +1,79 @@
+"""How the server makes one classifier of many: the mean, and rules that outvote a few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fedsage.errors import ProtocolError
+from fedsage.models.parameters import Parameters
+
+Rule: TypeAlias = Literal["mean", "median", "trimmed-mean", "krum"]
+
+
+def aggregate(
+    rule: Rule, all_phi: Sequence[Parameters], weights: Sequence[float]
+) -> Parameters:
+    """One set of weights of many, by that rule.
+
+    The rules other than the mean take no weights: a weight is something an owner claims.
+    """
+    if rule == "mean" or not all_phi:  # of none, the mean says what to do
+        return average(all_phi, weights)
+    if rule == "krum":
+        return all_phi[chosen_by_krum(all_phi)]
+    combine = median if rule == "median" else trimmed_mean
+    return {name: combine(torch.stack([phi[name] for phi in all_phi])) for name in all_phi[0]}
+
+
+def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    r"""Procedure B: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
+
+    Note:
+        Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
+        is the mean of the original FedAvg.
+    """
+    if not all_phi:
+        raise ProtocolError(
+            "Cannot average: no owner returned a classifier this round. Check that the "
+            "owners are running."
+        )
+    share = torch.tensor(weights, dtype=torch.float64)
+    share = (share / share.sum()).to(torch.float32)
+    return {
+        name: torch.einsum("i,i...->...", share, torch.stack([phi[name] for phi in all_phi]))
+        for name in all_phi[0]
+    }
+
+
+def median(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
+    """The median of each weight, of an even number the mean of the middle two."""
+    ordered = values.sort(dim=0).values
+    count = len(values)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+def trimmed_mean(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
+    """The mean of each weight without its largest and smallest fifth, at least one of each."""
+    count = len(values)
+    cut = max(1, count // 5) if count > 2 else 0
+    return values.sort(dim=0).values[cut : count - cut].mean(dim=0)
+
+
+def chosen_by_krum(all_phi: Sequence[Parameters]) -> int:
+    """Krum: the one whose nearest others are nearest; up to (M − 3) / 2 may be hostile."""
+    count = len(all_phi)
+    hostile = max(0, (count - 3) // 2)
+    points = torch.stack([flat(phi).double() for phi in all_phi])
+    squares = (points[:, None] - points[None]).square().sum(dim=2)
+    nearest = squares.sort(dim=1).values[:, 1 : max(2, count - hostile - 1)]
+    return int(nearest.sum(dim=1).argmin())
+
+
+def flat(parameters: Parameters) -> Float[Tensor, " weights"]:
+    """All weights in one row, in name order."""
+    return torch.cat([parameters[name].flatten() for name in sorted(parameters)])

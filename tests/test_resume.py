@@ -1,0 +1,123 @@
+"""A run that was killed goes on, and ends in the model of an undisturbed run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.kills import killed_run, model_of
+from fedsage.config import Config, load_config
+from fedsage.errors import DataError
+from fedsage.evaluation.results import HistoryLine
+from fedsage.runs import ignore_line, run_config
+from tests.conftest import SMALL
+
+GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 4}
+METHODS = [
+    "fedsage", "fedsage+neighgen", "fedsage+shared", "fedsage+subspace", "fedsage+classes",
+    "fedsage+copy", "locsage", "locsage+", "globsage", "oracle",
+]  # fmt: skip
+
+
+def small(method: str, **more: dict[str, object]) -> Config:
+    return load_config(SMALL, {"neighgen": GEN, "run": {"method": method}}, more)
+
+
+class Stop(Exception):
+    """Stands for a kill between two rounds."""
+
+
+def stopped_after(config: Config, rounds: int, checkpoint: Path) -> None:
+    seen: list[HistoryLine] = []
+
+    def on_line(line: HistoryLine) -> None:
+        seen.append(line)
+        if len(seen) == rounds:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_config(config, on_line, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("method", "moments"), [(method, "averaged") for method in METHODS] + [("fedsage", "own")]
+)
+def test_every_method_goes_on_after_any_round(
+    method: str, moments: str, tmp_path: Path
+) -> None:
+    config = small(method, classifier={"moments": moments})
+    whole: list[HistoryLine] = []
+    undisturbed = run_config(config, whole.append)
+    for rounds in (2, len(whole) - 1):
+        folder = tmp_path / f"after-{rounds}"
+        stopped_after(config, rounds, folder)
+        lines: list[HistoryLine] = []
+        again = run_config(config, lines.append, checkpoint=folder)
+        assert again.record.model_sha256 == undisturbed.record.model_sha256
+        assert again.accuracy == undisturbed.accuracy
+        up = again.record.bytes["classifier"]["up"]
+        assert up >= undisturbed.record.bytes["classifier"]["up"]  # φ is sent once more
+        told = [(line.phase, line.round, line.owner, line.loss) for line in lines]
+        assert told == [(line.phase, line.round, line.owner, line.loss) for line in whole]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen"])
+def test_killed_at_random_moments_it_ends_in_the_same_model(
+    method: str, tmp_path: Path
+) -> None:
+    config = small(method)
+    begin = time.perf_counter()
+    wanted, _ = model_of(config, None)
+    longest = time.perf_counter() - begin
+    for seed in range(3):
+        stream = np.random.default_rng(seed)
+        found = killed_run(config, tmp_path / str(seed), 3, longest, stream)
+        assert found.model_sha256 == wanted
+
+
+def damage(path: Path, how: str) -> None:
+    body = bytearray(path.read_bytes())
+    if how == "cut short":
+        path.write_bytes(bytes(body[: len(body) // 2]))
+    elif how == "altered":
+        body[-3] ^= 1
+        path.write_bytes(bytes(body))
+    else:
+        path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("whose", ["server", "owner-1"])
+@pytest.mark.parametrize("how", ["cut short", "altered", "empty"])
+def test_a_damaged_checkpoint_is_found_out_and_the_one_before_is_used(
+    how: str, whose: str, tmp_path: Path
+) -> None:
+    config = small("fedsage+neighgen")
+    wanted, _ = model_of(config, None)
+    stopped_after(config, 4, tmp_path)
+    newest = max((tmp_path / whose).glob("*neighgen-*.state"))
+    damage(newest, how)
+    lines: list[HistoryLine] = []
+    again = run_config(config, lines.append, checkpoint=tmp_path)
+    assert again.record.model_sha256 == wanted and again.record.resumed == 1
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small("fedsage")
+    stopped_after(config, 2, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.state")}
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(DataError, match=r"No space left.*--resume"):
+            run_config(config, ignore_line, checkpoint=tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.state")} == before
+    assert run_config(config, ignore_line, checkpoint=tmp_path).record.resumed == 1

@@ -21,8 +21,8 @@ LAYERS = [
     {"prepare"},
     {"record", "journal"},
     {"conduct"},
-    {"runs", "bench", "report"},
-    {"reproduce"},
+    {"runs", "report"},
+    {"bench", "reproduce"},
     {"compare"},
     {"cli"},
 ]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from fedsage.bench.figure import figure_of
+from fedsage.bench.suites import SUITES
 from fedsage.errors import DataError
 from fedsage.reproduce.tables import beside_paper
 from fedsage.reproduce.tables import paired as paired_by_seed
@@ -107,3 +110,23 @@ def test_a_quick_study_or_a_page_without_marks_is_refused(
     path.unlink()
     with pytest.raises(DataError, match="is not there"):
         module.main()
+
+
+def test_performance_is_made_from_what_bench_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    module = script("performance")
+    fast = figure_of("step, cora", [1.0, 2.0, 3.0], "ms", [8.0, 8.0, 8.0], at_least=3)
+    large = figure_of("scale, all of it", [9000.0], "MB", at_most=8000)
+    figures = [
+        {"suite": suite, "met": one.met} | asdict(one)
+        for suite, one in (("step", fast), ("scale", large))
+    ]
+    about = {"system": "Linux", "arch": "x86_64", "cpus": 2}
+    found = {"machine": about, "versions": {"torch": "2"}, "commit": "abc", "figures": figures}
+    page = (SCRIPTS.parent / "docs" / "performance.md").read_text()
+    text = module.renewed(page, found)
+    assert "| step, cora | 2 (1–3) ms | 8 ms | 4× (2.67–8) | ≥ 3× |" in text
+    assert "| scale, all of it | 9,000 MB |  |  | **≤ 8,000 MB: missed** |" in text
+    assert "1 of 2 figures" in text and module.renewed(text, found) == text
+    for suite in SUITES:
+        assert f"<!-- {suite} -->" in page

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
+import pytest
 import torch
 
-from fedsage.bench.figure import Figure
+from fedsage.bench import traffic
+from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.plain import plain_step
+from fedsage.bench.scale import STEPS, Case, figures_of, take
 from fedsage.bench.suites import step_seconds
+from fedsage.bench.traffic import dense_exchange, graph_bytes
+from fedsage.cli.bench import measured
 from fedsage.graph.graph import Graph
 from fedsage.graph.synthetic import synthetic
+from tests.cli.conftest import fedsage  # noqa: F401
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
 
 
 def test_a_figure_says_whether_it_is_as_wanted() -> None:
@@ -16,6 +28,60 @@ def test_a_figure_says_whether_it_is_as_wanted() -> None:
     assert not Figure("a", 1.0, "ms", 1.5, 1.5, at_least=2).met
     assert Figure("a", 1.0, "ms").met and Figure("a", 1.0, "ms").wanted == ""
     assert Figure("a", 4.0, "s", at_most=3).wanted == "≤ 3 s: NO"
+
+
+def test_a_figure_is_the_median_with_its_spread() -> None:
+    found = figure_of("a", [2.0, 1.0, 4.0], "s", [4.0, 4.0, 4.0], at_least=1.5)
+    assert (found.value, found.among, found.repeats) == (2.0, (1.0, 4.0), 3)
+    assert (found.baseline, found.ratio, found.spread) == (4.0, 2.0, (1.0, 4.0))
+    assert found.met and measured(found) == "2 s (1–4)"
+    alone = figure_of("a", [0.0], "MB")
+    assert (alone.ratio, alone.spread, measured(alone)) == (None, None, "0 MB")
+
+
+def test_a_large_run_is_taken_step_by_step() -> None:
+    said: list[str] = []
+    found = take(Case("small", 300, 3, "fedsage+", rounds=1), said.append)
+    assert set(STEPS) <= set(found) and min(found.values()) >= 0
+    assert found["peak_mb"] > 50 and found["wall"] > 0
+    assert any("round 1" in words for words in said)
+    names = [one.name for one in figures_of(Case("small", 300, 3), [found, found])]
+    assert names[:2] == ["scale, small, peak memory", "scale, small, wall time"]
+
+
+def test_a_dense_exchange_is_what_algorithm_1_would_send(graph: Graph) -> None:
+    gen = {"widths": [3, 2], "hidden": [4], "at_most": 5, "batch_size": 10}
+    weights = 4 * ((2 + 1) + (2 + 1) * 4 + (4 + 1) * 5 * graph.num_features)
+    z = 4 * 10 * 2
+    sent = dense_exchange(graph, 3, 7, gen)
+    assert sent["up"] == 7 * 3 * (z + weights + 2 * weights)
+    assert sent["down"] == 7 * 3 * (2 * (z + weights) + weights)
+
+
+def test_a_graph_is_as_large_as_its_arrays(graph: Graph) -> None:
+    links = 4 * (2 * graph.num_links + graph.num_nodes)
+    x = graph.x
+    assert graph_bytes(graph) == x.data.nbytes + x.indices.nbytes + x.indptr.nbytes + links
+    dense = Graph.from_arrays(x.toarray(), graph.links, graph.y)
+    assert graph_bytes(dense) == 4 * graph.num_nodes * graph.num_features + links
+
+
+@pytest.mark.slow
+def test_bytes_of_every_way_are_told_beside_the_graph_s(
+    fedsage: Call,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(traffic, "OWNERS", (3,))
+    monkeypatch.setattr(traffic, "METHODS", ("fedsage", "fedsage+neighgen"))
+    monkeypatch.setattr(traffic, "find", lambda name: None)
+    done = fedsage("bench", "--suite", "bytes", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["machine"]["cpus"] and all(one["suite"] == "bytes" for one in found["figures"])
+    names = [one["name"] for one in found["figures"]]
+    assert "bytes, synthetic, M = 3, fedsage, classifier, up, against the graph itself" in names
+    dense = [one for one in found["figures"] if "a dense exchange" in one["name"]]
+    assert len(dense) == 2 and all(one["ratio"] > 0 for one in dense)
 
 
 def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:

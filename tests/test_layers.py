@@ -21,9 +21,8 @@ LAYERS = [
     {"prepare"},
     {"record", "journal"},
     {"conduct"},
-    {"runs", "bench", "report"},
-    {"federation"},
-    {"reproduce"},
+    {"runs", "report"},
+    {"federation", "bench", "reproduce"},
     {"compare"},
     {"cli"},
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from fedsage.graph.datasets import DATASETS, find
 from fedsage.graph.graph import Graph
@@ -25,6 +26,8 @@ class Figure:
     spread: tuple[float, float] | None = None  # lowest and highest ratio seen
     at_most: float | None = None  # what the value should not exceed
     at_least: float | None = None  # what the ratio should reach
+    among: tuple[float, float] | None = None  # lowest and highest value measured
+    repeats: int = 1
 
     @property
     def wanted(self) -> str:
@@ -39,6 +42,33 @@ class Figure:
         if self.at_most is not None and self.value > self.at_most:
             return False
         return self.at_least is None or (self.ratio or 0.0) >= self.at_least
+
+
+def figure_of(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    baselines: Sequence[float] | None = None,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Figure:
+    """The median of what was measured again and again, with its spread.
+
+    Each value is held against the baseline that was measured beside it.
+    """
+    ratios = [b / v for b, v in zip(baselines or [], values, strict=baselines is not None) if v]
+    return Figure(
+        name=name,
+        value=median(values),
+        unit=unit,
+        baseline=median(baselines) if baselines else None,
+        ratio=median(ratios) if ratios else None,
+        spread=(min(ratios), max(ratios)) if ratios else None,
+        at_most=at_most,
+        at_least=at_least,
+        among=(min(values), max(values)),
+        repeats=len(values),
+    )
 
 
 def graphs() -> Iterator[tuple[str, Graph]]:

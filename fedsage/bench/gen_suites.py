@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from torch import Tensor
 
-from fedsage.bench.figure import Figure, graphs, in_process, seconds
+from fedsage.bench.figure import Figure, figure_of, graphs, in_process, seconds
 from fedsage.graph.datasets import DATASETS, find
 from fedsage.graph.graph import squared_norms
 from fedsage.models.nearest import nearest
@@ -39,16 +39,10 @@ def matching_suite(repeats: int = 5) -> Iterator[Figure]:
             cdist.append(seconds(by_cdist, queries, dense))
             loop.append(seconds(by_loop, rows[:LOOPED], dense.numpy()) * ROWS / LOOPED)
         for baseline, taken, least in (("cdist", cdist, 3), ("a loop over rows", loop, 20)):
-            ratios = [slow / fast for slow, fast in zip(taken, ours, strict=True)]
-            yield Figure(
-                name=f"matching, {name}, against {baseline}",
-                value=1e3 * float(np.median(ours)),
-                unit="ms",
-                baseline=1e3 * float(np.median(taken)),
-                ratio=float(np.median(ratios)),
-                spread=(min(ratios), max(ratios)),
-                at_least=least if name == "msacademic" else None,
-            )
+            yield figure_of(
+                f"matching, {name}, against {baseline}", [1e3 * one for one in ours], "ms",
+                [1e3 * one for one in taken], at_least=least if name == "msacademic" else None,
+            )  # fmt: skip
 
 
 def by_cdist(rows: Float[Tensor, "rows d_x"], x: Float[Tensor, "V d_x"]) -> Tensor:
@@ -61,7 +55,7 @@ def by_loop(rows: Float[Array, "rows d_x"], x: Float[Array, "V d_x"]) -> list[in
     return [int(((x - row) ** 2).sum(axis=1).argmin()) for row in rows]
 
 
-def neighgen_suite() -> Iterator[Figure]:
+def neighgen_suite(repeats: int = 3) -> Iterator[Figure]:
     """The NeighGen phase of FedSage+: CPU seconds, bytes and peak memory, by M."""
     here: list[str] = [name for name in DATASETS if name in ("cora", "msacademic")]
     here = [name for name in here if find(name)]
@@ -76,10 +70,11 @@ def neighgen_suite() -> Iterator[Figure]:
             "print([record.cpu_seconds_by_phase['neighgen'], carried['up'] + carried['down'], "
             "record.peak_rss_mb])"
         )
-        cpu, carried, rss = json.loads(in_process(code))
+        taken = [json.loads(in_process(code)) for _ in range(repeats)]
+        cpu, carried, rss = ([one[k] for one in taken] for k in range(3))
         where = f"neighgen, {name}, M = {owners}"
-        yield Figure(f"{where}, CPU", cpu, "s", at_most=MOST_CPU.get((name, owners)))
+        yield figure_of(f"{where}, CPU", cpu, "s", at_most=MOST_CPU.get((name, owners)))
         big = (name, owners) == ("msacademic", 10)
-        yield Figure(f"{where}, peak memory", rss, "MB", at_most=2000 if big else None)
+        yield figure_of(f"{where}, peak memory", rss, "MB", at_most=2000 if big else None)
         most = PUBLIC_BYTES / 20 / 1e9 if (name, owners) == ("cora", 10) else None
-        yield Figure(f"{where}, carried", carried / 1e9, "GB", at_most=most)
+        yield figure_of(f"{where}, carried", [one / 1e9 for one in carried], "GB", at_most=most)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsage.cli import options, show
 from fedsage.errors import ConfigError, nearest
 
+if TYPE_CHECKING:
+    from fedsage.bench.figure import Figure
+
 
 def bench(
     suite: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="startup, partition, step, synthetic, run, matching, neighgen (default: all)"
+            help="startup, partition, step, synthetic, run, matching, neighgen, bytes, scale, "
+            "several of them by commas, or all"
         ),
+    ] = "all",
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="of each measurement (default: as the suite has)")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -25,30 +32,43 @@ def bench(
     import torch
 
     from fedsage.bench.suites import SUITES
+    from fedsage.evaluation.results import commit, machine, versions
 
-    if suite is not None and suite not in SUITES:
-        raise ConfigError(f"Unknown suite '{suite}'.{nearest(suite, SUITES)}")
+    names = list(SUITES) if suite == "all" else [name.strip() for name in suite.split(",")]
+    for name in names:
+        if name not in SUITES:
+            raise ConfigError(f"Unknown suite '{name}'.{nearest(name, SUITES)}")
     torch.set_num_threads(1)
     figures = []
-    for name in [suite] if suite else SUITES:
-        for figure in SUITES[name]():
-            print(
-                f"{figure.name}: {figure.value:.3g} {figure.unit}", file=sys.stderr, flush=True
-            )
-            figures.append(figure)
+    for name in names:
+        for figure in SUITES[name](repeats) if repeats else SUITES[name]():
+            words = f"{figure.name}: {measured(figure)}"
+            print(words, file=sys.stderr, flush=True)
+            figures.append((name, figure))
     if json:
-        show.print_json({"figures": [asdict(one) | {"met": one.met} for one in figures]})
+        made = {"machine": machine(), "versions": versions(), "commit": commit()}
+        found = [{"suite": name} | asdict(one) | {"met": one.met} for name, one in figures]
+        show.print_json(made | {"figures": found})
         return
     rows = [
         (
             figure.name,
-            f"{figure.value:.3g} {figure.unit}",
+            measured(figure),
             "" if figure.baseline is None else f"{figure.baseline:.3g} {figure.unit}",
             "" if figure.ratio is None else f"{figure.ratio:.2f}×",
             "" if figure.spread is None else f"{figure.spread[0]:.2f}–{figure.spread[1]:.2f}",
             figure.wanted,
         )
-        for figure in figures
+        for _, figure in figures
     ]
     columns = ("figure", "measured", "baseline", "ratio", "spread", "wanted")
-    show.print_table("one thread; ratio = baseline ÷ measured", columns, rows)
+    title = "one thread; medians, lowest – highest; ratio = baseline ÷ measured"
+    show.print_table(title, columns, rows)
+
+
+def measured(figure: Figure) -> str:
+    """The median, and between what it lies where it was measured more than once."""
+    words = f"{figure.value:.3g} {figure.unit}".strip()
+    if figure.among is None or figure.repeats < 2:
+        return words
+    return f"{words} ({figure.among[0]:.3g}–{figure.among[1]:.3g})"

@@ -81,7 +81,8 @@ def judge_mending(
     )
     if whole is None:
         return known
-    truth = [whole.degrees[ids] - g.degrees for g, ids in zip(subgraphs, nodes, strict=True)]
+    degrees = whole.degrees
+    truth = [degrees[ids] - g.degrees for g, ids in zip(subgraphs, nodes, strict=True)]
     made = [after.degrees[: before.num_nodes] - before.degrees for before, after in pairs]
     missing, generated = np.concatenate(truth), np.concatenate(made)
     plain, repaired = neighborhood_distances(pairs, whole, nodes)
@@ -123,19 +124,15 @@ def neighborhood_distances(
     For each node v that misses a neighbor, from N_i(v) and from N'_i(v) to N(v).
     """
     plain, mended = [], []
+    mean, degrees = full_mean(whole), whole.degrees
     for (before, after), ids in zip(pairs, nodes, strict=True):
-        misses = np.flatnonzero(whole.degrees[ids] > before.degrees)
-        truth = neighbor_means(whole, ids[misses])
-        plain.append(row_norms(neighbor_means(before, misses) - truth))
-        mended.append(row_norms(neighbor_means(after, misses) - truth))
+        misses = np.flatnonzero(degrees[ids] > before.degrees)
+        truth = mean[ids[misses]] @ whole.x
+        plain.append(row_norms(full_mean(before)[misses] @ before.x - truth))
+        mended.append(row_norms(full_mean(after)[misses] @ after.x - truth))
     nothing = np.zeros(1)  # nobody misses a neighbor
     both = [np.concatenate(parts) for parts in (plain, mended)]
     return (both[0], both[1]) if len(both[0]) else (nothing, nothing)
-
-
-def neighbor_means(graph: Graph, nodes: NodeIds) -> NodeFeatures:
-    """The mean features of each node's neighbors."""
-    return full_mean(graph)[nodes] @ graph.x
 
 
 def row_norms(x: NodeFeatures) -> Float[Array, " _"]:

@@ -61,7 +61,10 @@ def true_neighbors(whole: Graph, nodes: Sequence[NodeIds]) -> list[Generated]:
     for i, ids in enumerate(nodes):
         owner[ids] = i
         local[ids] = np.arange(len(ids))
-    ends = np.concatenate([whole.links, whole.links[::-1]], axis=1)
+    links = whole.links
+    ends = np.concatenate([links, links[::-1]], axis=1)
     here, there = ends[:, owner[ends[0]] != owner[ends[1]]]
-    parts = [owner[here] == i for i in range(len(nodes))]
+    order = np.argsort(owner[here], kind="stable")
+    last = np.cumsum(np.bincount(owner[here], minlength=len(nodes)))
+    parts = np.split(order, last[:-1])
     return [Generated(local[here[part]], whole.x[there[part]]) for part in parts]

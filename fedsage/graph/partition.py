@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import igraph
 import numpy as np
@@ -85,15 +86,39 @@ def topped_up(owner: NodeIds, num_owners: int) -> NodeIds:
 
 
 def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:
-    """The subgraphs that a list of owners, one a node, stands for."""
-    nodes = tuple(frozen(np.flatnonzero(owner == i)) for i in range(num_owners))
-    return Partition(
-        subgraphs=tuple(graph.induced(ids) for ids in nodes),
-        nodes=nodes,
-        missing_links=missing_links(graph, owner),
-        how=how,
-        seed=seed,
-    )
+    """The subgraphs that a list of owners, one a node, stands for.
+
+    All of them are cut in one pass over nodes and links, however many owners there are.
+    """
+    order = np.argsort(owner, kind="stable")
+    first = np.searchsorted(owner[order], np.arange(num_owners + 1))
+    place = np.empty(graph.num_nodes, dtype=np.int64)  # of a node at its owner
+    place[order] = np.arange(graph.num_nodes) - first[owner[order]]
+    count = graph.degrees[order]
+    target = graph.indices[positions(graph.indptr[order], count)]
+    inside = owner[target] == np.repeat(owner[order], count)
+    kept = place[target[inside]]
+    pointer = np.concatenate([[0], np.cumsum(inside)])[np.concatenate([[0], np.cumsum(count)])]
+    nodes = tuple(frozen(order[start:stop].copy()) for start, stop in pairwise(first.tolist()))
+    subgraphs = []
+    for ids, start, stop in zip(nodes, first[:-1], first[1:], strict=True):
+        low, high = pointer[start], pointer[stop]
+        subgraphs.append(
+            Graph(
+                x=graph.x[ids],
+                indptr=frozen(pointer[start : stop + 1] - low),
+                indices=frozen(kept[low:high].copy()),
+                y=frozen(graph.y[ids]),
+                class_names=graph.class_names,
+            )
+        )
+    missing = missing_links(graph, owner)
+    return Partition(tuple(subgraphs), nodes, missing, how, seed)
+
+
+def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Array, " total"]:
+    """``count[k]`` numbers from ``start[k]`` on, for every k: where rows of a CSR stand."""
+    return np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
 
 
 def missing_links(graph: Graph, owner: NodeIds) -> int:
@@ -142,9 +167,7 @@ def linked_owners(
 ) -> Float[Array, " M"]:
     """How many links ``nodes`` have with each owner's nodes so far."""
     start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
-    count = stop - start
-    position = np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
-    owners = owner[graph.indices[position]]
+    owners = owner[graph.indices[positions(start, stop - start)]]
     return np.bincount(owners[owners >= 0], minlength=num_owners).astype(np.float64)
 
 

@@ -6,8 +6,15 @@ import pytest
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.load import load
-from fedsage.graph.partition import assign, label_skew_of, missing_links, partition
+from fedsage.graph.partition import (
+    assign,
+    by_owner,
+    label_skew_of,
+    missing_links,
+    partition,
+)
 from fedsage.graph.synthetic import synthetic
+from fedsage.rng import generator
 
 WAYS = ("louvain", "metis", "random", "label")
 
@@ -100,3 +107,15 @@ def test_no_owner_is_too_small_however_many_there_are(how: str) -> None:
         for owners in range(1, nodes // 5 + 1):
             sizes = np.bincount(assign(graph, owners, how, 0), minlength=owners)
             assert sizes.min() >= 5
+
+
+def test_owners_hold_what_their_nodes_induce(graph: Graph) -> None:
+    owner = generator(0, "owners").integers(4, size=graph.num_nodes)
+    part = by_owner(graph, owner, 5, "by hand", 0)  # the fifth has nothing
+    for i, (ids, cut) in enumerate(zip(part.nodes, part.subgraphs, strict=True)):
+        expected = graph.induced(np.flatnonzero(owner == i))
+        assert ids.tolist() == np.flatnonzero(owner == i).tolist()
+        assert cut.indptr.tolist() == expected.indptr.tolist()
+        assert cut.indices.tolist() == expected.indices.tolist()
+        assert cut.y.tolist() == expected.y.tolist() and (cut.x != expected.x).nnz == 0
+    assert part.missing_links == missing_links(graph, owner)

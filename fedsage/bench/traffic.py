@@ -1,0 +1,92 @@
+"""Bytes that cross an owner's boundary, against what it would take to send the data itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from fedsage.bench.figure import Figure, figure_of, in_process
+from fedsage.graph.datasets import find
+from fedsage.graph.graph import Graph
+from fedsage.graph.load import load
+
+METHODS = (
+    "fedsage",
+    "fedsage+subspace",
+    "fedsage+classes",
+    "fedsage+copy",
+    "fedsage+neighgen",
+    "fedsage+shared",
+)
+OWNERS = (3, 10)
+PHASES = ("neighgen", "classifier", "evaluate")
+MEGA = 1e6
+
+
+def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
+    """Bytes up and down by phase and round, for every way of mending; they hardly vary."""
+    name = "cora" if find("cora") else "synthetic"
+    graph = load(name)
+    raw = graph_bytes(graph)
+    for owners, method in product(OWNERS, METHODS):
+        code = code_of(name, owners, method)
+        found = [json.loads(in_process(code)) for _ in range(repeats)]
+        where = f"bytes, {name}, M = {owners}, {method}"
+        for phase, way in product(PHASES, ("up", "down")):
+            sent = [one["bytes"][phase][way] / MEGA for one in found]
+            rounds = found[0]["rounds"][phase]
+            if not max(sent):
+                continue
+            dense = phase == "neighgen" and method == "fedsage+neighgen"
+            than = dense_exchange(graph, owners, rounds, found[0]["gen"])[way] if dense else raw
+            what = "a dense exchange" if dense else "the graph itself"
+            title = f"{where}, {phase}, {way}, against {what}"
+            yield figure_of(title, sent, "MB", [than / MEGA] * repeats)
+            if rounds:
+                each = [value / rounds for value in sent]
+                yield figure_of(f"{where}, {phase}, {way}, a round", each, "MB")
+
+
+def code_of(dataset: str, owners: int, method: str) -> str:
+    """A run whose record is printed: bytes and rounds by phase."""
+    return (
+        "import json; from fedsage.config import load_config; "
+        "from fedsage.runs import run_config; lines = []; "
+        f"config = load_config({{'run': {{'method': '{method}'}}, "
+        f"'data': {{'dataset': '{dataset}', 'owners': {owners}}}}}); "
+        "record = run_config(config, lines.append).record; "
+        "rounds = {phase: sum(line.phase == phase for line in lines) "
+        f"for phase in {PHASES!r}}}; "
+        "print(json.dumps({'bytes': record.bytes, 'rounds': rounds, "
+        "'gen': config.neighgen.model_dump(mode='json')}))"
+    )
+
+
+def graph_bytes(graph: Graph) -> int:
+    """The graph as compact arrays: features as they are kept, links once, labels."""
+    x = graph.x
+    features = x.data.nbytes + x.indices.nbytes + x.indptr.nbytes if issparse(x) else x.nbytes
+    return int(features + np.int32().nbytes * (2 * graph.num_links + graph.num_nodes))
+
+
+def dense_exchange(
+    graph: Graph, owners: int, rounds: int, gen: Mapping[str, Any]
+) -> dict[str, float]:
+    """NeighGen's exchange as Algorithm 1 and Eq. (3) read, in float32.
+
+    fGen puts out all neighbors of a node at once. Up: every owner sends Z and its generator,
+    and for every other owner a gradient as large as that generator. Down: every owner gets
+    all others' Z and generators, and the sum of its gradients.
+    """
+    d_z = gen["widths"][-1]
+    sizes = [d_z, *gen["hidden"], gen["at_most"] * graph.num_features]
+    weights = 4.0 * (d_z + 1 + sum((a + 1) * b for a, b in pairwise(sizes)))
+    offer = weights + 4.0 * gen["batch_size"] * d_z
+    up = offer + (owners - 1) * weights
+    down = (owners - 1) * offer + weights
+    return {"up": rounds * owners * up, "down": rounds * owners * down}

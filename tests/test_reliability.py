@@ -157,4 +157,9 @@ def test_every_malformed_input_has_its_error_and_the_table_says_so(
     if os.environ.get(WRITE):
         DOC.write_text(before + mark + made + end + after)
     else:
-        assert held == made, f"write it anew with {WRITE}=1"
+        assert core(held) == core(made), f"write it anew with {WRITE}=1"
+
+
+def core(text: str) -> str:
+    """Without what other versions of Python or of a library may word differently."""
+    return re.sub(r"\(.*\)|[\d.e+-]+", "", text)

@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,8 @@ def goes_on(talk: Any, job: str) -> bool:
     """Whether a job is done or still at work; one that lost its server is taken off."""
     status = str(talk.get_job_meta(job).get("status", ""))
     if status == "RUNNING" and statistics(talk, job) is None:
-        talk.abort_job(job)
+        with suppress(Exception):  # its server was killed: NVFlare lists it, and that is all
+            talk.abort_job(job)
         return False
     return status in ("RUNNING", "SUBMITTED", "DISPATCHED", "FINISHED:COMPLETED")
 

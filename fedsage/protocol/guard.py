@@ -74,8 +74,9 @@ class Guard:
     def misfit(self, owner: OwnerId, request: Any, reply: Any) -> str | None:
         """Why a reply is no answer to what was asked; nothing if it is."""
         if isinstance(reply, ClassifierUpdate):
-            agreed = self.weights.get(owner, reply.weight)
-            if not reply.weight > 0 or reply.weight != agreed:
+            if not reply.weight > 0:
+                return f"weight {reply.weight:g}, which is not positive"
+            if reply.weight != (agreed := self.weights.get(owner, reply.weight)):
                 return f"weight {reply.weight:g}, where {agreed:g} was agreed"
             return other_shapes(reply.phi, shapes_of(self.phi)) or strange_moments(
                 reply.moments, self.phi

@@ -12,7 +12,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here
-from fedsage.cli.run import METHODS, fresh, num_rounds, run_name
+from fedsage.cli.run import METHODS, fresh, num_rounds, run_name, settled_for
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 
@@ -169,23 +169,31 @@ def try_(
     json: options.Json = False,
 ) -> None:
     """A whole federation on this machine: real processes and certificates, then cleaned up."""
-    needs_nvflare()
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset, method=method, seed=seed,
         dataset=dataset, owners=owners, partition=partition, engine="nvflare",
         aggregate=aggregate, deadline=deadline, min_owners=min_owners,
     )  # fmt: skip
+    settings = settled_for(settings)
+    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
+    show_record(rehearse_into(settings, folder, keep, force), json)
+
+
+def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool) -> RunRecord:
+    """A whole federation on this machine, and its result in ``folder``."""
+    needs_nvflare()
+    from fedsage.evaluation.results import check_free
     from fedsage.federation.rehearse import rehearsal
     from fedsage.federation.serve import check_federated
 
     check_federated(settings)
+    check_free(folder, force)
     ensure_here(settings.data.dataset)
-    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
     with rehearsal(settings, keep, say) as coordinator:
         record = run_between(coordinator, settings, folder, force, resume=False)
     if keep:
         say(f"Kits and what each owner has are in {keep}")
-    show_record(record, json)
+    return record
 
 
 def run_between(

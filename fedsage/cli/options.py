@@ -41,7 +41,7 @@ Assignments: TypeAlias = Annotated[
     typer.Option("--set", help="section.key=value; may be repeated"),
 ]
 Engine: TypeAlias = Annotated[
-    str | None, typer.Option(help="inprocess; for separate machines see 'fedsage federation'")
+    str | None, typer.Option(help="inprocess, or nvflare: a federation on this machine")
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
 Aggregate: TypeAlias = Annotated[

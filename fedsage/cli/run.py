@@ -59,7 +59,12 @@ def run(
     )  # fmt: skip
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or fresh(run_name(settings))
-    record = run_into(settings, folder, force, trackers, resume)
+    if settings.run.engine == "nvflare":
+        from fedsage.cli.federation import rehearse_into
+
+        record = rehearse_into(settings, folder, None, force)
+    else:
+        record = run_into(settings, folder, force, trackers, resume)
     if json:
         show.print_json(asdict(record))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
     if kit.role != "coordinator":
         raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
     where = federation_of(kit)["server"]
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # what is wrong, we say
     try:
         with redirect_stdout(io.StringIO()):  # NVFlare says that it connects
             found = new_secure_session(COORDINATOR, str(kit.path), timeout=timeout)

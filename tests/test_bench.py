@@ -35,6 +35,7 @@ def test_a_figure_is_the_median_with_its_spread() -> None:
     assert (found.value, found.among, found.repeats) == (2.0, (1.0, 4.0), 3)
     assert (found.baseline, found.ratio, found.spread) == (4.0, 2.0, (1.0, 4.0))
     assert found.met and measured(found) == "2 s (1–4)"
+    assert measured(figure_of("a", [12345.6], "kB")) == "12,346 kB"
     alone = figure_of("a", [0.0], "MB")
     assert (alone.ratio, alone.spread, measured(alone)) == (None, None, "0 MB")
 
@@ -53,9 +54,9 @@ def test_a_dense_exchange_is_what_algorithm_1_would_send(graph: Graph) -> None:
     gen = {"widths": [3, 2], "hidden": [4], "at_most": 5, "batch_size": 10}
     weights = 4 * ((2 + 1) + (2 + 1) * 4 + (4 + 1) * 5 * graph.num_features)
     z = 4 * 10 * 2
-    sent = dense_exchange(graph, 3, 7, gen)
-    assert sent["up"] == 7 * 3 * (z + weights + 2 * weights)
-    assert sent["down"] == 7 * 3 * (2 * (z + weights) + weights)
+    sent = dense_exchange(graph, 3, gen)
+    assert sent["up"] == 3 * (z + weights + 2 * weights)
+    assert sent["down"] == 3 * (2 * (z + weights) + weights)
 
 
 def test_a_graph_is_as_large_as_its_arrays(graph: Graph) -> None:
@@ -79,8 +80,8 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     found = json.loads(done.out)
     assert found["machine"]["cpus"] and all(one["suite"] == "bytes" for one in found["figures"])
     names = [one["name"] for one in found["figures"]]
-    assert "bytes, synthetic, M = 3, fedsage, classifier, up, against the graph itself" in names
-    dense = [one for one in found["figures"] if "a dense exchange" in one["name"]]
+    assert "synthetic, M = 3, fedsage, classifier up, a round; the graph" in names
+    dense = [one for one in found["figures"] if "dense exchange" in one["name"]]
     assert len(dense) == 2 and all(one["ratio"] > 0 for one in dense)
 
 

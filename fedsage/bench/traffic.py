@@ -24,32 +24,33 @@ METHODS = (
     "fedsage+shared",
 )
 OWNERS = (3, 10)
-PHASES = ("neighgen", "classifier", "evaluate")
-MEGA = 1e6
+PHASES = ("neighgen", "classifier")
+KILO = 1e3
 
 
 def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
-    """Bytes up and down by phase and round, for every way of mending; they hardly vary."""
+    """Bytes up and down by phase and round, for every way of mending; they hardly vary.
+
+    A round of the classifier is a third of three, with the last broadcast in it.
+    """
     name = "cora" if find("cora") else "synthetic"
     graph = load(name)
     raw = graph_bytes(graph)
     for owners, method in product(OWNERS, METHODS):
         code = code_of(name, owners, method)
         found = [json.loads(in_process(code)) for _ in range(repeats)]
-        where = f"bytes, {name}, M = {owners}, {method}"
         for phase, way in product(PHASES, ("up", "down")):
-            sent = [one["bytes"][phase][way] / MEGA for one in found]
-            rounds = found[0]["rounds"][phase]
+            rounds = found[0]["rounds"][phase] or 1
+            sent = [one["bytes"][phase][way] / rounds / KILO for one in found]
             if not max(sent):
                 continue
             dense = phase == "neighgen" and method == "fedsage+neighgen"
-            than = dense_exchange(graph, owners, rounds, found[0]["gen"])[way] if dense else raw
-            what = "a dense exchange" if dense else "the graph itself"
-            title = f"{where}, {phase}, {way}, against {what}"
-            yield figure_of(title, sent, "MB", [than / MEGA] * repeats)
-            if rounds:
-                each = [value / rounds for value in sent]
-                yield figure_of(f"{where}, {phase}, {way}, a round", each, "MB")
+            than = dense_exchange(graph, owners, found[0]["gen"])[way] if dense else raw
+            many = f"{rounds} rounds, each" if phase == "neighgen" and rounds > 1 else "a round"
+            when = "once" if not found[0]["rounds"][phase] else many
+            title = f"{name}, M = {owners}, {method}, {phase} {way}, {when}"
+            what = "dense exchange" if dense else "the graph"
+            yield figure_of(f"{title}; {what}", sent, "kB", [than / KILO] * repeats)
 
 
 def code_of(dataset: str, owners: int, method: str) -> str:
@@ -58,7 +59,8 @@ def code_of(dataset: str, owners: int, method: str) -> str:
         "import json; from fedsage.config import load_config; "
         "from fedsage.runs import run_config; lines = []; "
         f"config = load_config({{'run': {{'method': '{method}'}}, "
-        f"'data': {{'dataset': '{dataset}', 'owners': {owners}}}}}); "
+        f"'data': {{'dataset': '{dataset}', 'owners': {owners}}}, "
+        "'classifier': {'rounds_c': 3}}); "
         "record = run_config(config, lines.append).record; "
         "rounds = {phase: sum(line.phase == phase for line in lines) "
         f"for phase in {PHASES!r}}}; "
@@ -74,10 +76,8 @@ def graph_bytes(graph: Graph) -> int:
     return int(features + np.int32().nbytes * (2 * graph.num_links + graph.num_nodes))
 
 
-def dense_exchange(
-    graph: Graph, owners: int, rounds: int, gen: Mapping[str, Any]
-) -> dict[str, float]:
-    """NeighGen's exchange as Algorithm 1 and Eq. (3) read, in float32.
+def dense_exchange(graph: Graph, owners: int, gen: Mapping[str, Any]) -> dict[str, float]:
+    """One round of NeighGen's exchange as Algorithm 1 and Eq. (3) read, in float32.
 
     fGen puts out all neighbors of a node at once. Up: every owner sends Z and its generator,
     and for every other owner a gradient as large as that generator. Down: every owner gets
@@ -89,4 +89,4 @@ def dense_exchange(
     offer = weights + 4.0 * gen["batch_size"] * d_z
     up = offer + (owners - 1) * weights
     down = (owners - 1) * offer + weights
-    return {"up": rounds * owners * up, "down": rounds * owners * down}
+    return {"up": owners * up, "down": owners * down}

@@ -50,17 +50,7 @@ def bench(
         found = [{"suite": name} | asdict(one) | {"met": one.met} for name, one in figures]
         show.print_json(made | {"figures": found})
         return
-    rows = [
-        (
-            figure.name,
-            measured(figure),
-            "" if figure.baseline is None else f"{figure.baseline:.3g} {figure.unit}",
-            "" if figure.ratio is None else f"{figure.ratio:.2f}×",
-            "" if figure.spread is None else f"{figure.spread[0]:.2f}–{figure.spread[1]:.2f}",
-            figure.wanted,
-        )
-        for _, figure in figures
-    ]
+    rows = [(figure.name, measured(figure), *against(figure)) for _, figure in figures]
     columns = ("figure", "measured", "baseline", "ratio", "spread", "wanted")
     title = "one thread; medians, lowest – highest; ratio = baseline ÷ measured"
     show.print_table(title, columns, rows)
@@ -68,7 +58,20 @@ def bench(
 
 def measured(figure: Figure) -> str:
     """The median, and between what it lies where it was measured more than once."""
-    words = f"{figure.value:.3g} {figure.unit}".strip()
+    words = f"{number(figure.value)} {figure.unit}".strip()
     if figure.among is None or figure.repeats < 2:
         return words
-    return f"{words} ({figure.among[0]:.3g}–{figure.among[1]:.3g})"
+    return f"{words} ({number(figure.among[0])}–{number(figure.among[1])})"
+
+
+def against(figure: Figure) -> tuple[str, str, str, str]:
+    """The baseline, the ratio to it and its spread, and what is wanted."""
+    base = "" if figure.baseline is None else f"{number(figure.baseline)} {figure.unit}"
+    ratio = "" if figure.ratio is None else f"{number(figure.ratio)}×"
+    low, high = figure.spread or (0.0, 0.0)
+    return base, ratio, f"{number(low)}–{number(high)}" if high > low else "", figure.wanted
+
+
+def number(value: float) -> str:
+    """Three digits, and no powers of ten for what is large."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.graph import Graph
 from fedsage.models import fused_kernel
 from fedsage.models.dropout import threshold
+from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_rows import LANES
 from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.nearest import nearest_sparse
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.training import Training
 from fedsage.rng import generator as new_generator
@@ -200,13 +203,6 @@ def feature_arrays(graph: Graph) -> tuple[Array, Array, Array, Array]:
     )
 
 
-def read_only(array: Array) -> Array:
-    """A view that cannot be written: the compiler takes it for a type of its own."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
 def moments(
     optimizer: torch.optim.Optimizer, weights: list[Tensor]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...], float]:
@@ -233,9 +229,10 @@ def moments(
 
 @cache
 def warm_up() -> None:
-    """Compile the kernel, or load it from the cache: the first call of a process pays."""
+    """Compile, or load from the cache, all compiled code: the first call of a process pays."""
     links = np.array([[0, 1], [1, 2]])
     graph = Graph.from_arrays(np.eye(3, dtype=np.float32), links, np.array([0, 1, 0]))
     model = GraphSage(SageShape(3, 2, (2, 2)), new_generator(0, "warm up"))
     optimizer = make_optimizer(model, "adam", 1e-3, 0.0)
     fused_epoch(model, optimizer, graph, np.arange(3), Training(), new_generator(0, "epoch"))
+    nearest_sparse(np.eye(3, dtype=np.float32), csr_array(graph.x), np.ones(3, np.float32))

@@ -7,13 +7,12 @@ float32 and C-contiguous; weights, moments and the random stream are changed in 
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from fedsage.models.fused_cache import OPTIONS, SOURCES_STAMP, kept_on_disk
 from fedsage.models.fused_parts import (
     ADAM,
     ADAMW,
@@ -41,7 +40,6 @@ from fedsage.models.fused_parts import (
     transpose,
     update,
 )  # fmt: skip
-from fedsage.models.fused_rows import OPTIONS
 
 __all__ = ["ADAM", "ADAMW", "DIRECT", "L2", "RELU", "SGD", "epoch"]
 
@@ -168,29 +166,15 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
     return loss
 
 
-def kept_on_disk(stamp: int) -> Any:
-    """``steps``, whose machine code is kept for the next process where that can be written.
-
-    Numba would take it up again after a change in another file than this one. It does not if
-    something differs that the function closes over: ``stamp``.
-    """
+def with_stamp(stamp: int) -> Any:
+    """``steps`` as a function that closes over ``stamp``; see ``kept_on_disk``."""
 
     def epoch(rng, nodes, y, links, features, weights, firsts, seconds, work, settings):
         if stamp == 0:
             return 0.0
         return steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settings)
 
-    try:
-        return njit(cache=True, **OPTIONS)(epoch)
-    except RuntimeError:  # no folder for the cache
-        return njit(**OPTIONS)(epoch)
+    return epoch
 
 
-def stamp_of_sources() -> int:
-    """A number that changes with the code of the kernel."""
-    files = sorted(Path(__file__).parent.glob("fused_*.py"))
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
-    return int.from_bytes(digest[:6], "big") + 1
-
-
-epoch = kept_on_disk(stamp_of_sources())
+epoch = kept_on_disk(with_stamp(SOURCES_STAMP))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.models.fused_rows import OPTIONS, add_rows, prefetch, spread_row
+from fedsage.models.fused_cache import OPTIONS
+from fedsage.models.fused_rows import add_rows, prefetch, spread_row
 
 RELU, L2, DIRECT = 0, 1, 2  # heads
 ADAM, ADAMW, SGD = 0, 1, 2  # optimizers

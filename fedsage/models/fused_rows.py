@@ -16,7 +16,6 @@ from numba.core import cgutils
 
 blocks: Any = cgutils  # neither has types
 intrinsic: Any = extending.intrinsic
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 LANES = 8  # of a vector
 BLOCKS = (8 * LANES, 4 * LANES, LANES, 1)  # columns at a time, as many as are left
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numba import njit
 from scipy.sparse import csr_array
@@ -76,6 +76,9 @@ def test_one_step_by_either_kernel_is_the_same_to_rounding(
     nodes: int, features: int, classes: int, links: int, dense: bool, widths: tuple[int, int],
     head: str, optimizer: str, weight_decay: float, dropout: float, fanouts: tuple[int, int],
 ) -> None:  # fmt: skip
+    # A row of one value has no direction but its sign: that gradient is zero, and what torch
+    # has in its place is rounding, the more so the shorter the row.
+    assume(head != "l2" or widths[1] > 1)
     graph = random_graph(nodes, features, classes, links, dense)
     shape = SageShape(features, graph.num_classes, widths, head)  # type: ignore[arg-type]
     training = Training(0.01, optimizer, weight_decay, nodes, fanouts, dropout=dropout)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import install_import_hook
 
 import fedsage.models.fused_kernel
+import fedsage.models.fused_nearest
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):

@@ -3,18 +3,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
 from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.plain import plain_step
 from fedsage.bench.scale import STEPS, Case, figures_of, take
-from fedsage.bench.suites import step_seconds
+from fedsage.bench.step import compared, step_flops, step_seconds
 from fedsage.bench.traffic import dense_exchange, graph_bytes
 from fedsage.cli.bench import measured
 from fedsage.graph.graph import Graph
 from fedsage.graph.synthetic import synthetic
+from fedsage.models.graphsage import SageShape
+from fedsage.models.training import Training
+from fedsage.rng import generator
 from tests.cli.conftest import fedsage  # noqa: F401
 
 if TYPE_CHECKING:
@@ -87,8 +92,24 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
 
 def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:
     times = step_seconds(synthetic(nodes=400, features=50), repeats=2, steps=3)
-    assert set(times) == {"torch", "fused", "plain"}
+    assert set(times) == {"torch", "fused", "plain", "bound"}
     assert all(len(taken) == 2 and min(taken) > 0 for taken in times.values())
+
+
+def test_a_comparison_is_the_median_of_ratios_with_its_spread() -> None:
+    figure = compared("a", [1.0, 2.0, 4.0], [10.0, 10.0, 10.0], least=5)
+    assert (figure.ratio, figure.spread, figure.met) == (5.0, (2.5, 10.0), True)
+
+
+def test_the_bound_counts_every_product_once() -> None:
+    links = np.array([[0, 1, 2], [1, 2, 0]])
+    graph = Graph.from_arrays(csr_array(np.eye(3, 4)), links, np.array([0, 1, 0]))
+    shape, training = SageShape(4, 2, (5, 3)), Training(fanouts=(30, 30))
+    flops = step_flops(graph, np.array([0]), shape, training, generator(0, "flops"))
+    # Thirty draws reach everybody: three nodes of one word each, as targets and as neighbors.
+    products, means = (3 + 3) * 5 * 2, (3 + 1) * 30 * 5 * 2
+    layers, weights = 3 * (2 * 5 * 3 + 3 * 2), 2 * 4 * 5 + 2 * 5 * 3 + 3 * 2
+    assert flops == 2 * (products + means + layers) + 14 * weights
 
 
 def test_the_baseline_learns_what_it_is_compared_with() -> None:

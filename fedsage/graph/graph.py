@@ -209,6 +209,9 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
         return frozen(features)
     features.sum_duplicates()
     features.eliminate_zeros()
+    if max(features.nnz, *features.shape) < 2**31:  # short positions: products read them all
+        features.indices = features.indices.astype(np.int32)
+        features.indptr = features.indptr.astype(np.int32)
     for array in (features.data, features.indices, features.indptr):
         frozen(array)
     return features

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.graph import Graph
 from fedsage.models import fused_kernel
 from fedsage.models.dropout import threshold
+from fedsage.models.fused_cache import read_only
+from fedsage.models.fused_rows import LANES
 from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.nearest import nearest_sparse
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.training import Training
 from fedsage.rng import generator as new_generator
@@ -47,29 +52,28 @@ def fused_epoch(
     """``torch_epoch`` by the compiled kernel: weights and moments are changed in place."""
     order = nodes[generator.permutation(len(nodes))]
     weights = weights_of(model)
-    firsts, seconds, steps = gathered_moments(optimizer, weights)
+    firsts, seconds, step = moments(optimizer, weights)
+    num_steps = -(-len(nodes) // training.batch_size)
+    phi = tuple(weight.detach().numpy() for weight in weights)
     loss = fused_kernel.epoch(
         generator,
         order,
         graph.y[order],
-        training.batch_size,
-        *training.fanouts,
-        read_only(graph.indptr),
-        read_only(graph.indices),
-        *feature_arrays(graph),
-        *(weight.detach().numpy() for weight in weights),
-        *([] if len(weights) == 8 else no_head(graph.num_classes)),
-        firsts,
-        seconds,
-        steps,
-        OPTIMIZERS[training.optimizer],
-        training.eta,
-        training.weight_decay,
-        HEADS[model.shape.head],
-        threshold(training.dropout),
+        (read_only(graph.indptr), read_only(graph.indices)),
+        feature_arrays(graph),
+        *(in_full(arrays, graph.num_classes) for arrays in (phi, firsts, seconds)),
+        workspace(graph, model.shape, training, len(nodes)),
+        (
+            step,
+            OPTIMIZERS[training.optimizer],
+            float(training.eta),
+            float(training.weight_decay),
+            HEADS[model.shape.head],
+            threshold(training.dropout),
+        ),
     )
-    if training.optimizer != "sgd":
-        scatter_moments(optimizer, weights, firsts, seconds, steps)
+    for weight in () if training.optimizer == "sgd" else weights:
+        optimizer.state[weight]["step"].fill_(step + num_steps)
     return float(loss) / len(nodes)
 
 
@@ -83,9 +87,105 @@ def weights_of(model: GraphSage) -> list[Tensor]:
     return [*weights, *model.head.parameters()]
 
 
-def no_head(num_classes: int) -> tuple[Array, Array]:
-    """What stands for the head's weights where h^K are the logits."""
-    return np.empty((num_classes, 0), np.float32), np.empty(0, np.float32)
+def in_full(arrays: tuple[Array, ...], num_classes: int) -> tuple[Array, ...]:
+    """The same with something in place of the head's, where h^K are the logits."""
+    if len(arrays) == 8:
+        return arrays
+    shape = (0,) if arrays[0].ndim == 1 else (num_classes, 0)
+    return *arrays, np.empty(shape, np.float32), np.empty(0, np.float32)
+
+
+class Workspace(NamedTuple):
+    """Room for one batch: what the kernel computes and forgets."""
+
+    position: Array  # of a node among the inputs
+    inputs: Array  # the distinct nodes of the batch, its neighbors and theirs
+    every: Array  # of the inputs
+    needed: Array  # which of them are somebody's neighbor
+    picked_1: Array
+    picked_2: Array
+    shares_1: Array
+    shares_2: Array
+    words: Array  # of random bits
+    x_own: Array
+    x_near: Array
+    near: Array
+    dnear: Array
+    h1: Array
+    dh1: Array
+    around: Array
+    daround: Array
+    h2: Array
+    dh2: Array
+    length: Array
+    logits: Array
+    dlogits: Array
+    w2_own_t: Array
+    w2_near_t: Array
+    w_head_t: Array
+    g1_own: Array
+    g1_near: Array
+    gb1: Array
+    g2_own: Array
+    g2_near: Array
+    gb2: Array
+    g_head: Array
+    gb_head: Array
+
+
+def workspace(graph: Graph, shape: SageShape, training: Training, num_nodes: int) -> Workspace:
+    """Room for the largest batch there can be."""
+    fan_1, fan_2 = training.fanouts
+    d_x, (d1, d2), classes = graph.num_features, shape.widths, shape.num_classes
+    direct = shape.head == "direct"
+    d2, d_head = (classes, 0) if direct else (d2, d2)
+    b = min(training.batch_size, num_nodes)
+    t1 = min(b * (1 + fan_2), graph.num_nodes)  # inputs are distinct nodes
+    t0 = min(t1 * (1 + fan_1), graph.num_nodes)
+    dense = t1 if isinstance(graph.x, np.ndarray) else 0
+    padded = -(-classes // LANES) * LANES
+
+    def table(*size: int) -> Array:
+        return np.empty(size, np.float32)
+
+    def zeros(*size: int) -> Array:
+        return np.zeros(size, np.float32)
+
+    return Workspace(
+        position=np.full(graph.num_nodes, -1, np.int32),
+        inputs=np.empty(t0, np.int64),
+        every=np.ones(t0, np.bool_),
+        needed=np.empty(t0, np.bool_),
+        picked_1=np.empty((t1, fan_1), np.int32),
+        picked_2=np.empty((b, fan_2), np.int32),
+        shares_1=np.full(t1 * fan_1, 1 / fan_1, np.float32),
+        shares_2=np.full(b * fan_2, 1 / fan_2, np.float32),
+        words=np.empty(-(-max(t1 * d1, b * d2) // 8), np.uint64),
+        x_own=table(dense, d_x),
+        x_near=table(dense, d_x),
+        near=table(t0, d1),
+        dnear=table(t0, d1),
+        h1=table(t1, d1),
+        dh1=table(t1, d1),
+        around=table(b, d1),
+        daround=table(b, d1),
+        h2=table(b, d2),
+        dh2=table(b, d2),
+        length=table(b),
+        logits=table(b, padded),
+        dlogits=table(b, classes),
+        w2_own_t=table(d2, d1),
+        w2_near_t=table(d2, d1),
+        w_head_t=zeros(d_head, padded),
+        g1_own=zeros(d_x, d1),
+        g1_near=zeros(d_x, d1),
+        gb1=zeros(d1),
+        g2_own=zeros(d1, d2),
+        g2_near=zeros(d1, d2),
+        gb2=zeros(d2),
+        g_head=zeros(classes, d_head),
+        gb_head=zeros(classes if d_head else 0),
+    )
 
 
 def feature_arrays(graph: Graph) -> tuple[Array, Array, Array, Array]:
@@ -96,56 +196,43 @@ def feature_arrays(graph: Graph) -> tuple[Array, Array, Array, Array]:
         dense = np.ascontiguousarray(graph.x)
         return read_only(pointers), read_only(columns), read_only(nothing), read_only(dense)
     return (
-        read_only(graph.x.indptr.astype(np.int64)),
+        read_only(graph.x.indptr.astype(np.int64, copy=False)),
         read_only(graph.x.indices.astype(np.int32, copy=False)),
         read_only(graph.x.data),
         read_only(np.empty((0, 0), np.float32)),
     )
 
 
-def read_only(array: Array) -> Array:
-    """A view that cannot be written: the compiler takes it for a type of its own."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
-def gathered_moments(
+def moments(
     optimizer: torch.optim.Optimizer, weights: list[Tensor]
-) -> tuple[Array, Array, Array]:
-    """Both moments of all weights, one after the other, and the count of steps."""
+) -> tuple[tuple[Array, ...], tuple[Array, ...], float]:
+    """Both moments of each weight, laid out flat, and how many steps the optimizer has made.
+
+    They are the optimizer's own, so that it finds them changed; SGD has none.
+    """
+    if isinstance(optimizer, torch.optim.SGD):
+        nothing = (np.empty(0, np.float32),) * len(weights)
+        return nothing, nothing, 0.0
     states = [optimizer.state[weight] for weight in weights]
-    if not states[0]:
-        size = sum(weight.numel() for weight in weights)
-        return np.zeros(size, np.float32), np.zeros(size, np.float32), np.zeros(1)
-    first = torch.cat([state["exp_avg"].ravel() for state in states])
-    second = torch.cat([state["exp_avg_sq"].ravel() for state in states])
-    return first.numpy(), second.numpy(), np.array([float(states[0]["step"])])
-
-
-def scatter_moments(
-    optimizer: torch.optim.Optimizer,
-    weights: list[Tensor],
-    firsts: Array,
-    seconds: Array,
-    steps: Array,
-) -> None:
-    """Hand the moments back to the optimizer."""
-    ends = np.cumsum([weight.numel() for weight in weights])[:-1]
-    parts = zip(weights, np.split(firsts, ends), np.split(seconds, ends), strict=True)
-    for weight, first, second in parts:
-        optimizer.state[weight] = {
-            "step": torch.tensor(float(steps[0])),
-            "exp_avg": torch.from_numpy(first).view_as(weight),
-            "exp_avg_sq": torch.from_numpy(second).view_as(weight),
-        }
+    for state, weight in zip(states, weights, strict=True):
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = (
+                torch.zeros_like(weight, requires_grad=False) for _ in range(2)
+            )
+    firsts, seconds = (
+        tuple(state[name].view(-1).numpy() for state in states)
+        for name in ("exp_avg", "exp_avg_sq")
+    )
+    return firsts, seconds, float(states[0]["step"])
 
 
 @cache
 def warm_up() -> None:
-    """Compile the kernel, or load it from the cache: the first call of a process pays."""
+    """Compile, or load from the cache, all compiled code: the first call of a process pays."""
     links = np.array([[0, 1], [1, 2]])
     graph = Graph.from_arrays(np.eye(3, dtype=np.float32), links, np.array([0, 1, 0]))
     model = GraphSage(SageShape(3, 2, (2, 2)), new_generator(0, "warm up"))
     optimizer = make_optimizer(model, "adam", 1e-3, 0.0)
     fused_epoch(model, optimizer, graph, np.arange(3), Training(), new_generator(0, "epoch"))
+    nearest_sparse(np.eye(3, dtype=np.float32), csr_array(graph.x), np.ones(3, np.float32))

@@ -110,7 +110,8 @@ def squared_distances(
 ) -> Float[Tensor, " rows"]:
     """‖rows[k] − x[nodes[k]]‖² for each k."""
     picked = x[nodes].toarray() if issparse(x) else x[nodes]
-    return (rows - torch.from_numpy(picked).to(rows.device)).square().sum(dim=1)
+    difference = rows - torch.from_numpy(picked).to(rows.device)
+    return torch.einsum("rd,rd->r", difference, difference)
 
 
 def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:

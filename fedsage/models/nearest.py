@@ -1,4 +1,4 @@
-"""Which real node is nearest to a generated one: exact, in chunks, on sparse features.
+"""Which real node is nearest to a generated one: exact, in bounded memory.
 
 The squared distance ‖g − x_u‖² = ‖g‖² − 2 g·x_u + ‖x_u‖² has one term that does not depend
 on u, so the search is one product of the features with all generated rows.
@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import issparse
 from torch import Tensor
 
 from fedsage.graph.graph import squared_norms
+from fedsage.models.fused_cache import read_only
+from fedsage.models.fused_nearest import search
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+
+QUERIES = 32  # compared at a time: their number is filled up with zeros to a multiple
 
 
 def nearest(
@@ -26,15 +31,18 @@ def nearest(
         rows: Generated features.
         x: Features of all nodes to choose from.
         squares: Their ``squared_norms``.
-        max_bytes: What the table of distances may take; nodes are gone through in chunks.
+        max_bytes: What the table of distances may take on dense features, where nodes are
+            gone through in chunks. Sparse ones need no table.
     """
+    if issparse(x):
+        return nearest_sparse(rows.detach().cpu().numpy(), x, squares)
     queries = np.ascontiguousarray(rows.detach().cpu().numpy().T)
     best = np.full(len(rows), np.inf, dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.int64)
     size = max(1, max_bytes // (queries.itemsize * max(len(rows), 1)))
     for start in range(0, x.shape[0], size):
         part = slice(start, start + size)
-        distance = (x if size >= x.shape[0] else x[part]) @ queries
+        distance = x[part] @ queries
         distance *= -2
         distance += squares[part, None]
         candidate = distance.argmin(axis=0)
@@ -42,6 +50,21 @@ def nearest(
         closer = value < best
         best[closer] = value[closer]
         found[closer] = candidate[closer] + start
+    return found
+
+
+def nearest_sparse(
+    rows: Float[Array, "rows d_x"], x: SparseMatrix, squares: Float[Array, " V"]
+) -> Int[Array, " rows"]:
+    """The same for sparse features, by compiled code."""
+    width = -(-len(rows) // QUERIES) * QUERIES
+    queries = np.zeros((rows.shape[1], width), np.float32)
+    queries[:, : len(rows)] = rows.T
+    best = np.full(len(rows), np.inf, dtype=np.float32)
+    found = np.zeros(len(rows), dtype=np.int64)
+    positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
+    arrays = [read_only(array) for array in (*positions, x.data, squares)]
+    search(*arrays, queries, best, found)
     return found
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numba import njit
 from scipy.sparse import csr_array
 
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
+from fedsage.models import fused_kernel
 from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
 from fedsage.models.fused import fused_epoch
+from fedsage.models.fused_rows import add_rows, spread_row
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.optimizer import make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, parameters_of
@@ -68,6 +76,9 @@ def test_one_step_by_either_kernel_is_the_same_to_rounding(
     nodes: int, features: int, classes: int, links: int, dense: bool, widths: tuple[int, int],
     head: str, optimizer: str, weight_decay: float, dropout: float, fanouts: tuple[int, int],
 ) -> None:  # fmt: skip
+    # A row of one value has no direction but its sign: that gradient is zero, and what torch
+    # has in its place is rounding, the more so the shorter the row.
+    assume(head != "l2" or widths[1] > 1)
     graph = random_graph(nodes, features, classes, links, dense)
     shape = SageShape(features, graph.num_classes, widths, head)  # type: ignore[arg-type]
     training = Training(0.01, optimizer, weight_decay, nodes, fanouts, dropout=dropout)  # type: ignore[arg-type]
@@ -148,3 +159,75 @@ def test_odd_settings_are_no_exception(graph: Graph, training: Training) -> None
     by_kernel = after(fused_epoch, graph, shape, training, 1)
     assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-4)
     assert by_kernel[3] == by_torch[3]
+
+
+@njit
+def gathered(out, picked, scale, table):  # type: ignore[no-untyped-def]
+    for i in range(picked.shape[0]):
+        size = picked.shape[1]
+        add_rows(out, i, picked.ravel(), scale, 0, 1, i * size, (i + 1) * size, table)
+
+
+@njit
+def scattered(out, picked, scale, rows):  # type: ignore[no-untyped-def]
+    for i in range(picked.shape[0]):
+        size = picked.shape[1]
+        spread_row(rows, i, picked.ravel(), scale, 0, 1, i * size, (i + 1) * size, out)
+
+
+@njit
+def transposed(out, a, table):  # type: ignore[no-untyped-def]
+    for k in range(out.shape[0]):
+        add_rows(out, k, None, a, k, a.shape[1], 0, a.shape[0], table)
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 31, 32, 40, 63, 64, 65, 107, 200])
+def test_sums_of_rows_are_products_at_any_width(width: int) -> None:
+    draws = generator(width, "rows")
+    table = draws.normal(size=(11, width)).astype(np.float32)
+    picked = draws.integers(11, size=(6, 5)).astype(np.int32)
+    scale = draws.normal(size=30).astype(np.float32)
+    dense = np.zeros((6, 11))
+    np.add.at(dense, (np.repeat(np.arange(6), 5), picked.ravel()), scale)
+    start = draws.normal(size=(6, width)).astype(np.float32)
+    out = start.copy()
+    gathered(out, picked, scale, table)
+    np.testing.assert_allclose(out, start + dense @ table, rtol=1e-5, atol=1e-5)
+    back = table.copy()
+    scattered(back, picked, scale, start)
+    np.testing.assert_allclose(back, table + dense.T @ start, rtol=1e-5, atol=1e-5)
+    product = np.zeros((11, width), np.float32)
+    transposed(product, dense.astype(np.float32), start)
+    np.testing.assert_allclose(product, dense.T @ start, rtol=1e-5, atol=1e-5)
+
+
+def test_two_runs_are_equal_to_the_bit_also_beside_each_other(graph: Graph) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, (24, 12))
+    training = Training(0.01, "adam", 1e-3, 16, dropout=0.3)
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda _: after(fused_epoch, graph, shape, training, 3), range(4)))
+    for losses, weights, moments, _ in runs[1:]:
+        assert losses == runs[0][0]
+        for seen, expected in ((weights, runs[0][1]), (moments, runs[0][2])):
+            assert all(torch.equal(seen[name], expected[name]) for name in expected)
+
+
+def test_no_setting_compiles_the_kernel_again(graph: Graph) -> None:
+    dense = random_graph(20, 6, 3, 30, dense=True)
+    for one, head, optimizer in (
+        (graph, "relu", "adam"), (dense, "l2", "sgd"), (dense, "direct", "adamw"),
+    ):  # fmt: skip
+        shape = SageShape(one.num_features, one.num_classes, (8, 4), head)  # type: ignore[arg-type]
+        after(fused_epoch, one, shape, Training(0.01, optimizer, 1, 7, (2, 3)), 2)  # type: ignore[arg-type]
+    assert len(fused_kernel.epoch.signatures) == 1
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code = "from fedsage.models.fused import warm_up; warm_up()"
+    folder = str(file / "cache")  # nobody can make a folder inside a file, not even root
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_CACHE_DIR": folder}
+    )

@@ -1,0 +1,145 @@
+"""The suite ``step``: a training step against torch, plain torch and the arithmetic alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+
+from fedsage.bench.figure import Figure, graphs
+from fedsage.bench.plain import plain_step
+from fedsage.graph.graph import Graph
+from fedsage.graph.sampling import sample_hops
+from fedsage.models.graphsage import GraphSage, Head, SageShape
+from fedsage.models.optimizer import make_optimizer
+from fedsage.models.train import EPOCHS
+from fedsage.models.training import Training
+from fedsage.rng import generator
+from fedsage.shapes import NodeIds
+
+WIDTHS = (64, 32)
+PRESETS: dict[str, tuple[Head, Training]] = {  # as in config.py
+    "paper": ("l2", Training(eta=1e-3)),
+    "best": ("relu", Training(eta=3e-3, weight_decay=5e-4, dropout=0.3)),
+}
+AGAINST_TORCH = {"cora": 8, "citeseer": 8, "pubmed": 8, "msacademic": 5}
+AGAINST_PLAIN = {"cora": 20, "msacademic": 20, "pubmed": 5}
+ABOVE_BOUND = {"cora": 6, "msacademic": 9}
+ADAM_FLOPS = 14  # for each weight: two moments, a root, a quotient, the step
+GEMM = 512  # rows and columns of the product that tells how fast the machine is
+
+
+def step_suite(repeats: int = 7) -> Iterator[Figure]:
+    """One training step by each kernel, for the settings of both presets."""
+    for name, graph in graphs():
+        for preset in PRESETS:
+            times = step_seconds(graph, repeats, preset)
+            where = f"step, {name}, {preset}"
+            yield compared(
+                f"{where}, compiled against torch", times["fused"], times["torch"],
+                AGAINST_TORCH.get(name),
+            )  # fmt: skip
+            yield compared(
+                f"{where}, compiled against plain torch", times["fused"], times["plain"],
+                AGAINST_PLAIN.get(name),
+            )  # fmt: skip
+            yield compared(
+                f"{where}, torch against plain torch", times["torch"], times["plain"]
+            )
+            above = [a / b for a, b in zip(times["fused"], times["bound"], strict=True)]
+            yield Figure(
+                name=f"{where}, compiled ÷ arithmetic bound",
+                value=float(np.median(above)),
+                unit="×",
+                spread=(min(above), max(above)),
+                at_most=ABOVE_BOUND.get(name),
+            )
+
+
+def compared(
+    name: str, ours: Sequence[float], baseline: Sequence[float], least: float | None = None
+) -> Figure:
+    """Milliseconds of ours and of a baseline that was timed beside it, each time."""
+    ratios = [slow / fast for slow, fast in zip(baseline, ours, strict=True)]
+    return Figure(
+        name=name,
+        value=1e3 * float(np.median(ours)),
+        unit="ms",
+        baseline=1e3 * float(np.median(baseline)),
+        ratio=float(np.median(ratios)),
+        spread=(min(ratios), max(ratios)),
+        at_least=least,
+    )
+
+
+def step_seconds(
+    graph: Graph, repeats: int, preset: str = "paper", steps: int = 10
+) -> dict[str, list[float]]:
+    """CPU seconds a step: by each kernel, by plain torch, and by the arithmetic alone.
+
+    All are measured in turn, on the same nodes.
+    """
+    head, training = PRESETS[preset]
+    shape = SageShape(graph.num_features, graph.num_classes, WIDTHS, head)
+    draws = generator(0, "bench")
+    models = {kernel: GraphSage(shape, draws) for kernel in EPOCHS}
+    optimizers = {
+        kernel: make_optimizer(model, "adam", training.eta, training.weight_decay)
+        for kernel, model in models.items()
+    }
+    plain = plain_step(graph, WIDTHS, training.fanouts[0], training.eta)
+    linked = np.flatnonzero((graph.degrees > 0) & (graph.y >= 0))
+    times: dict[str, list[float]] = {name: [] for name in (*EPOCHS, "plain", "bound")}
+    square = torch.ones(GEMM, GEMM)
+    for _ in range(repeats + 1):
+        nodes = draws.choice(linked, training.batch_size * steps, replace=False)
+        batches = nodes.reshape(steps, -1)
+        for k, epoch in EPOCHS.items():
+            arguments = models[k], optimizers[k], graph, nodes, training, draws
+            times[k].append(cpu_seconds(epoch, *arguments) / steps)
+        times["plain"].append(cpu_seconds(steps_on, plain, torch.from_numpy(batches)) / steps)
+        gemm_flops = 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
+        flops = [step_flops(graph, batch, shape, training, draws) for batch in batches[:3]]
+        times["bound"].append(float(np.mean(flops)) / gemm_flops)
+    return {name: taken[1:] for name, taken in times.items()}  # the first warms up
+
+
+def step_flops(
+    graph: Graph,
+    batch: NodeIds,
+    shape: SageShape,
+    training: Training,
+    draws: np.random.Generator,
+) -> float:
+    """Additions and multiplications of one step on ``batch`` that nobody can do without.
+
+    Features are weighted once for each distinct node, over their filled columns, there and
+    back; what dense layers, means and Adam take is counted in full, sampling not at all.
+    """
+    first, second = sample_hops(graph, batch, training.fanouts, draws)
+    near = first.inputs[np.unique(first.mean.indices)]
+    d1, d2 = shape.widths
+    per_node = np.diff(graph.x.indptr) if issparse(graph.x) else graph.num_features
+    filled = np.broadcast_to(per_node, graph.num_nodes)
+    products = (filled[second.inputs].sum() + filled[near].sum()) * d1 * 2
+    means = (first.mean.nnz + second.mean.nnz) * d1 * 2
+    layer_2 = 3 * len(batch) * 2 * d1 * d2
+    head = 3 * len(batch) * d2 * shape.num_classes
+    weights = 2 * graph.num_features * d1 + 2 * d1 * d2 + d2 * shape.num_classes
+    return float(2 * (products + means + layer_2 + head) + ADAM_FLOPS * weights)
+
+
+def cpu_seconds(work: Callable[..., object], *arguments: object) -> float:
+    """The processor's time for ``work``, whatever else the machine is busy with."""
+    start = time.process_time()
+    work(*arguments)
+    return time.process_time() - start
+
+
+def steps_on(step: Callable[[torch.Tensor], None], batches: torch.Tensor) -> None:
+    """One step a row."""
+    for batch in batches:
+        step(batch)

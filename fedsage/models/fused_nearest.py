@@ -1,0 +1,38 @@
+"""The search for the nearest node on sparse features, compiled: no table of distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsage.models.fused_cache import SOURCES_STAMP, kept_on_disk
+from fedsage.models.fused_rows import add_rows
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+def with_stamp(stamp: int) -> Any:
+    """The search, as a function that closes over ``stamp``; see ``kept_on_disk``."""
+
+    def search(x_indptr, x_indices, x_data, squares, queries, best, found):
+        """For each column of ``queries`` the node at the smallest distance, first of equals.
+
+        ``best`` becomes ‖x_u‖² − 2 x_u · query for that node u, ``found`` becomes u.
+        """
+        products = np.empty((1, queries.shape[1]), np.float32)
+        for u in range(len(squares) if stamp > 0 else 0):
+            for k in range(queries.shape[1]):
+                products[0, k] = 0
+            start, end = np.int64(x_indptr[u]), np.int64(x_indptr[u + 1])
+            add_rows(products, 0, x_indices, x_data, 0, 1, start, end, queries)
+            for k in range(len(best)):
+                distance = squares[u] - np.float32(2) * products[0, k]
+                if distance < best[k]:
+                    best[k] = distance
+                    found[k] = u
+
+    return search
+
+
+search = kept_on_disk(with_stamp(SOURCES_STAMP))

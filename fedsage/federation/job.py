@@ -19,7 +19,7 @@ from fedsage.federation.kits import COORDINATOR, Kit, federation_of
 from fedsage.federation.nvflare_server import GROUP, STATUS
 
 POLL = 1.0  # seconds between two looks at a run
-LOST = 10  # looks in a row without an answer
+LOST = 3  # looks in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
 

@@ -98,7 +98,7 @@ def test_mending_changes_what_is_answered_for_real_nodes(
     way = way_of_mending(method, "none")
     engine = InProcessEngine(data_owners(setting, way))
     mending_of(way, setting, 3)(engine, lambda record: None)
-    for owner in engine._owners.values():
+    for owner in [keeper.owner for keeper in engine.keepers.values()]:
         assert owner.mended is not None
         nodes = np.arange(owner.graph.num_nodes)
         before, after = (owner.answers(g, nodes) for g in (owner.graph, owner.mended))

@@ -95,6 +95,18 @@ def kill(process: psutil.Process) -> None:
         one.send_signal(signal.SIGKILL)
 
 
+def killer_in(t: int, kit: Kit, job: bool) -> Callable[[HistoryLine], None]:
+    """Kills a party, or its job alone, when it hears of that round."""
+
+    def on_line(line: HistoryLine) -> None:
+        if (line.phase, line.round) == ("classifier", t):
+            found = process_of(kit)
+            assert found is not None
+            kill(job_process(kit) if job else found)
+
+    return on_line
+
+
 VICTIMS = {2: "owner-1's job", 5: "owner-1", 8: "server"}  # by the round they are killed in
 
 

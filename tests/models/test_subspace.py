@@ -23,7 +23,7 @@ def test_the_common_subspace_is_that_of_all_rows_together(
     setting = prepare(load_config(SMALL), owners, graph)
     engine = InProcessEngine(data_owners(setting, "subspace"))
     start = Subspace(random_basis(40, 5, generator(0, "basis")))
-    for owner in engine._owners.values():
+    for owner in [keeper.owner for keeper in engine.keepers.values()]:
         owner.columns_answered = -(10**6)  # as if it had nodes enough for 200 answers
     q = common_subspace(engine, start, 200).basis.numpy()
     _, _, right = np.linalg.svd(graph.x.toarray(), full_matrices=False)

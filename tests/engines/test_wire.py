@@ -35,6 +35,16 @@ MESSAGES = [
     Classifier(WEIGHTS, {}),
     messages.ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
     Hits(3, 4, 5, 10),
+    messages.Agreement("run", 2, "1.0", '{"a": 1}'),
+    messages.Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]'),
+    messages.ColumnSums(torch.ones(2).double(), torch.randn(2).double()),
+    messages.ColumnMeans(torch.randn(2).double()),
+    messages.ColumnSquares(torch.zeros(0)),
+    messages.ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
+    messages.Step("neighgen", 4),
+    messages.Able(True),
+    messages.Finish("both"),
+    messages.Ready(),
 ]
 
 

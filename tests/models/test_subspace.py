@@ -13,6 +13,7 @@ from fedsage.models.subspace import random_basis, reconstructions, sketch
 from fedsage.prepare import data_owners, first_basis, prepare
 from fedsage.protocol.messages import Subspace
 from fedsage.protocol.server import common_subspace
+from fedsage.protocol.state import Sketched
 from fedsage.rng import generator
 from tests.conftest import SMALL
 
@@ -24,7 +25,7 @@ def test_the_common_subspace_is_that_of_all_rows_together(
     engine = InProcessEngine(data_owners(setting, "subspace"))
     start = Subspace(random_basis(40, 5, generator(0, "basis")))
     for owner in [keeper.owner for keeper in engine.keepers.values()]:
-        owner.columns_answered = -(10**6)  # as if it had nodes enough for 200 answers
+        owner.sketched = Sketched(-(10**6), {})  # as if it had nodes enough for 200 answers
     q = common_subspace(engine, start, 200).basis.numpy()
     _, _, right = np.linalg.svd(graph.x.toarray(), full_matrices=False)
     expected = right[:5].T @ right[:5]
@@ -64,11 +65,13 @@ def test_every_node_gets_itself_and_its_projection(graph: Graph, kind: str) -> N
 def test_an_owner_with_few_nodes_adds_nothing(graph: Graph, owners: Partition) -> None:
     setting = prepare(load_config(SMALL), owners, graph)
     owner = data_owners(setting, "subspace")[0]  # of twenty nodes
-    five = Subspace(torch.eye(40)[:, :5])
-    answers = [owner.sketch_features(five).product.any() for _ in range(3)]
+    fives = [Subspace(torch.eye(40)[:, k : k + 5]) for k in (0, 5, 10)]
+    answers = [bool(owner.sketch_features(five).product.any()) for five in fives]
     assert answers == [True, True, False]  # all answers count together
+    again = [bool(owner.sketch_features(five).product.any()) for five in fives]
+    assert again == answers  # what was answered before tells nothing new
     with pytest.raises(ProtocolError, match="No owner added anything"):
-        common_subspace(InProcessEngine([owner]), five, 1)
+        common_subspace(InProcessEngine([owner]), fives[2], 1)
 
 
 def test_the_rank_fits_the_smallest_owner(graph: Graph, owners: Partition) -> None:

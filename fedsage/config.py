@@ -154,6 +154,9 @@ class NeighGenConfig(Section):
         ge=2,
         description="smallest batch, and fewest rows, that owners answer with a gradient",
     )
+    partners: NonNegativeInt = Field(
+        0, description="others that an owner's offer goes to in a round; 0 stands for all"
+    )
     memory_mb: PositiveInt = Field(256, description="for the table of distances in matching")
 
 

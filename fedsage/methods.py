@@ -122,12 +122,12 @@ def fedsage_plus(
     )
 
 
-def by_neighgen(rounds_gen: int) -> Mending:
+def by_neighgen(rounds_gen: int, partners: int = 0, seed: int = 0) -> Mending:
     """Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
 
     def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
         for t in range(journal.start.t, rounds_gen):
-            on_round(gen_record(t, server_execution_for_gen(engine, t)))
+            on_round(gen_record(t, server_execution_for_gen(engine, t, partners, seed)))
             journal.keep(Progress("neighgen", t + 1))
         engine.mend_graph()
 

@@ -50,6 +50,7 @@ class Plan:
     phi: Classifier
     seed: int
     nodes: tuple[int, ...]  # of each owner
+    partners: int  # that an owner's offer goes to in a round; 0 for all others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +91,19 @@ def plan_of(config: Config, num_features: int, num_classes: int, nodes: Sequence
         phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
         seed=seed,
         nodes=tuple(nodes),
+        partners=config.neighgen.partners,
     )
+
+
+def exchange_bytes(plan: Plan, rounds_gen: int) -> int:
+    """About how much NeighGen's exchange carries: it grows with the square of owners."""
+    owners = len(plan.nodes)
+    partners = min(plan.partners or owners, owners) - (0 if plan.partners else 1)
+    hg = parameters_of(NeighGen(plan.gen.shape, generator(0, "shapes alone")).hg)
+    weights = sum(4 * weight.numel() for weight in hg.values())
+    offer = weights + 4 * plan.gen.batch_size * plan.gen.shape.widths[-1]
+    each = offer + partners * offer + partners * weights + weights
+    return rounds_gen * owners * each
 
 
 def training_of(config: Config) -> Training:
@@ -163,7 +176,7 @@ def mending_of(way: str, plan: Plan, rounds_gen: int) -> Mending:
     if way == "subspace":
         return by_subspace(Subspace(first_basis(plan)), SUBSPACE_STEPS)
     ways = {
-        "neighgen": by_neighgen(rounds_gen),
+        "neighgen": by_neighgen(rounds_gen, plan.partners, plan.seed),
         "copy": by_copies,
         "classes": by_classes,
         "oracle": by_nothing,  # mended before it starts: see data_owners

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -30,6 +31,7 @@ from fedsage.prepare import (
     Setting,
     check_generator,
     data_owners,
+    exchange_bytes,
     prepare,
     way_of_mending,
 )
@@ -52,6 +54,9 @@ METHODS = (
     "fedsage+subspace",
     "oracle",
 )
+
+
+OnStart: TypeAlias = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +87,7 @@ def ignore_line(line: HistoryLine) -> None:
     """For callers that want no progress."""
 
 
-def ignore_start(kernel: str) -> None:
+def ignore_start(kernel: str, exchanged: int) -> None:
     """For callers that have nothing to do before training."""
 
 
@@ -123,7 +128,7 @@ def run_config(
     config: Config,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
-    on_start: Callable[[str], None] = ignore_start,
+    on_start: OnStart = ignore_start,
     checkpoint: Path | None = None,
 ) -> RunResult:
     """Load and cut the graph that ``config`` names, then train and judge."""
@@ -170,15 +175,15 @@ def execute(
     watch: Stopwatch,
     on_line: Callable[[HistoryLine], None],
     out: Path | None = None,
-    on_start: Callable[[str], None] = ignore_start,
+    on_start: OnStart = ignore_start,
     own: Method | None = None,
     checkpoint: Path | None = None,
 ) -> RunResult:
     """Train by the method that ``config`` names, or by a user's ``own``; query test nodes.
 
-    ``on_start`` is called with the chosen kernel when everything was found right and training
-    can begin. Rounds are kept in the folder ``checkpoint``; a run that was stopped goes on
-    from there.
+    ``on_start`` is called when everything was found right and training can begin, with the
+    chosen kernel and about how many bytes NeighGen's exchange will carry. Rounds are kept in
+    the folder ``checkpoint``; a run that was stopped goes on from there.
     """
     if own is None:
         check_method(config.run.method)
@@ -188,7 +193,9 @@ def execute(
     check_generator(setting, way_of_mending(config.run.method, config.mend.how))
     kernel = chosen_kernel(setting.shape, setting.training)
     with watch.pause():
-        on_start(kernel)
+        way = way_of_mending(config.run.method, config.mend.how)
+        alone = config.run.method.startswith("locsage") or way != "neighgen"
+        on_start(kernel, 0 if alone else exchange_bytes(setting, config.neighgen.rounds_gen))
         if kernel == "fused":
             warm_up()
     history: list[HistoryLine] = []

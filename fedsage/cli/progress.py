@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
+MUCH = 500e6  # bytes
 
 
 def carried(line: HistoryLine) -> str:
@@ -127,3 +128,14 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
     with progress if terminal else contextlib.nullcontext():
         yield on_bytes
+
+
+def announce_exchange(num_bytes: float, owners: int) -> None:
+    """Say what NeighGen's exchange will carry, where that is much."""
+    if num_bytes >= MUCH:
+        print(
+            f"NeighGen's exchange among {owners} owners will carry about {size(num_bytes)}: it "
+            "grows with their square (--set neighgen.partners=3 asks three others a round)",
+            file=sys.stderr,
+            flush=True,
+        )

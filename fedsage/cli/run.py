@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsage.cli import options, show
-from fedsage.cli.progress import announce_compiling, ensure_here, rounds
+from fedsage.cli.progress import (
+    announce_compiling,
+    announce_exchange,
+    ensure_here,
+    rounds,
+)
 from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
 
@@ -203,13 +208,14 @@ def run_into(
     tracking = Tracking([])
     with rounds(label, num_rounds(settings)) as progress, ExitStack() as stack:
 
-        def on_start(kernel: str) -> None:
+        def on_start(kernel: str, exchanged: int) -> None:
             nonlocal tracking
             claim(folder, resume)
             write_settings(folder, chosen)
             tracking = stack.enter_context(track(trackers, folder, chosen))
             if kernel == "fused":
                 announce_compiling()
+            announce_exchange(exchanged, settings.data.owners)
 
         def on_line(line: HistoryLine) -> None:
             append_history(folder, line)

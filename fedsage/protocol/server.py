@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from fedsage.errors import ProtocolError
@@ -17,7 +18,6 @@ from fedsage.protocol.messages import (
     ClassLinks,
     GenDone,
     GenGradient,
-    GenOffer,
     GenOffers,
     Hits,
     OwnerId,
@@ -25,28 +25,54 @@ from fedsage.protocol.messages import (
     Subspace,
     View,
 )
+from fedsage.rng import generator
 
 
-def server_execution_for_gen(engine: Engine, t: int) -> dict[OwnerId, GenDone]:
+def server_execution_for_gen(
+    engine: Engine, t: int, partners: int = 0, seed: int = 0
+) -> dict[OwnerId, GenDone]:
     r"""Procedure A (ServerExecutionForGen): one round of federated NeighGen training.
 
     Hands every owner's :math:`(Z_i^t, H^g_i)` to all others, and every owner the sum of what
     comes back, :math:`\nabla \mathcal{L}^f_{i,J} \gets \sum_{j \in [M] \setminus \{i\}}
     \nabla \mathcal{L}^f_{i,j}`, unweighted.
+
+    Note:
+        With ``partners``, every offer goes to so many others, drawn anew in each round, and
+        their sum is scaled to what all others' would be on average.
     """
     offers = engine.local_request(t)  # C
-    replies = engine.feed_forward({i: except_for(i, offers) for i in offers})  # D
+    chosen = partners_of(list(offers), partners, generator(seed, "partners", t))
+    asked = {j: GenOffers({i: offers[i] for i in offers if j in chosen[i]}) for j in offers}
+    replies = engine.feed_forward({j: each for j, each in asked.items() if each.of})  # D
     sums = {
-        i: GenGradient(t, add_up([reply.of[i] for j, reply in replies.items() if j != i]))
+        i: GenGradient(t, scaled_sum([replies[j].of[i] for j in chosen[i] if j in replies],
+                                     len(offers) - 1))
         for i in offers
-    }
+    }  # fmt: skip
     del offers, replies  # M² gradients: no need to keep them while their sums are sent
     return engine.update_neighgen(sums)  # E
 
 
-def except_for(i: OwnerId, offers: Mapping[OwnerId, GenOffer]) -> GenOffers:
-    r"""The offers of :math:`[M] \setminus \{i\}`."""
-    return GenOffers({j: offer for j, offer in offers.items() if j != i})
+def partners_of(
+    owners: Sequence[OwnerId], count: int, stream: np.random.Generator
+) -> dict[OwnerId, list[OwnerId]]:
+    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
+    others = {i: [j for j in owners if j != i] for i in owners}
+    if not 0 < count < len(owners) - 1:
+        return others
+    return {
+        i: sorted(stream.choice(each, count, replace=False).tolist())
+        for i, each in others.items()
+    }
+
+
+def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:
+    """The sum as if ``all_of_them`` had answered as those who were asked did on average."""
+    total = add_up(gradients)
+    if len(gradients) in (0, all_of_them):
+        return total
+    return {name: each * (all_of_them / len(gradients)) for name, each in total.items()}
 
 
 def add_up(gradients: Sequence[Parameters]) -> Parameters:

@@ -22,6 +22,7 @@ from fedsage.prepare import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, GenGradient, GenOffers
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import add_up, average_neighgen, server_execution_for_gen
+from fedsage.rng import generator
 from tests.conftest import SMALL
 
 MORE = {
@@ -218,3 +219,38 @@ def test_fresh_hides_other_nodes_in_every_round(graph: Graph, owners: Partition)
             owner.local_request(Ask(t))
             hidden.add(tuple(owner.learner.impaired.hidden.tolist()))
         assert len(hidden) == sets
+
+
+def test_partners_get_offers_and_their_sum_is_what_all_would_say_on_average() -> None:
+    from fedsage.protocol.server import partners_of, scaled_sum
+
+    everyone = partners_of([0, 1, 2, 3], 0, generator(0, "x"))
+    assert everyone == {i: [j for j in range(4) if j != i] for i in range(4)}
+    assert partners_of([0, 1, 2], 7, generator(0, "x")) == partners_of(
+        [0, 1, 2], 0, generator(0, "x")
+    )
+    drawn = [partners_of(range(10), 3, generator(0, "x", t)) for t in range(200)]
+    assert all(len(set(each[i]) - {i}) == 3 for each in drawn for i in range(10))
+    asked = np.bincount([j for each in drawn for i in each for j in each[i]], minlength=10)
+    assert asked.min() > 0.8 * asked.max()
+    gradients = [{"w": torch.tensor(float(k))} for k in (1, 2, 3)]
+    assert scaled_sum(gradients, 3)["w"] == 6 and scaled_sum(gradients, 9)["w"] == 18
+    assert scaled_sum([], 5) == {}
+
+
+def test_fewer_partners_carry_less_and_what_they_carry_is_foretold(
+    graph: Graph, owners: Partition
+) -> None:
+    from fedsage.methods import by_neighgen
+    from fedsage.prepare import exchange_bytes
+
+    carried = {}
+    for partners in (0, 1):
+        gen = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "partners": partners}
+        setting = prepare(load_config(SMALL, {"neighgen": gen}), owners, graph)
+        engine = InProcessEngine(data_owners(setting, "neighgen"))
+        by_neighgen(3, partners)(engine, lambda record: None)
+        traffic = engine.traffic["neighgen"]
+        carried[partners] = traffic.up + traffic.down
+        assert exchange_bytes(setting, 3) == pytest.approx(carried[partners], rel=0.35)
+    assert carried[1] < 0.8 * carried[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,10 @@ from fedsage.protocol.server import share_of_hits
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 
 
+def ignore_phase(name: str, begins: bool) -> None:
+    """For callers that do not wait."""
+
+
 @dataclass(slots=True)
 class Stopwatch:
     """Seconds by phase since it was made; what is paused counts in none.
@@ -39,13 +43,18 @@ class Stopwatch:
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     started: float = field(default_factory=time.perf_counter)
     started_cpu: float = field(default_factory=time.process_time)
+    tell: Callable[[str, bool], None] = ignore_phase  # a phase begins, or ends
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time spent inside to ``name``."""
         start, cpu = time.perf_counter(), time.process_time()
         inside, inside_cpu = sum(self.seconds.values()), sum(self.cpu.values())
-        yield
+        self.tell(name, True)
+        try:
+            yield
+        finally:
+            self.tell(name, False)
         inside = sum(self.seconds.values()) - inside
         inside_cpu = sum(self.cpu.values()) - inside_cpu
         self.seconds[name] += time.perf_counter() - start - inside

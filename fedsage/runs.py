@@ -38,7 +38,7 @@ from fedsage.prepare import (
 from fedsage.protocol.messages import Hits, View
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import share_of_hits
-from fedsage.record import Stopwatch, record_of
+from fedsage.record import Stopwatch, ignore_phase, record_of
 from fedsage.rng import generator
 
 METHODS = (
@@ -130,9 +130,13 @@ def run_config(
     out: Path | None = None,
     on_start: OnStart = ignore_start,
     checkpoint: Path | None = None,
+    tell: Callable[[str, bool], None] = ignore_phase,
 ) -> RunResult:
-    """Load and cut the graph that ``config`` names, then train and judge."""
-    watch = Stopwatch()
+    """Load and cut the graph that ``config`` names, then train and judge.
+
+    ``tell`` is called when a phase begins and when it ends.
+    """
+    watch = Stopwatch(tell=tell)
     check_method(config.run.method)
     data = config.data
     if owner_folders(data.dataset):

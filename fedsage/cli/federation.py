@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from fedsage.cli import options, show
-from fedsage.cli.progress import ensure_here
+from fedsage.cli.progress import ensure_here, say
 from fedsage.cli.run import METHODS, fresh, num_rounds, run_name, settled_for
 from fedsage.config import Config
 from fedsage.errors import ConfigError
@@ -41,11 +41,6 @@ def needs_nvflare() -> None:
             "Federations need NVFlare, which is not installed. Install it with: "
             "pip install 'fedsage[federation]'"
         ) from None
-
-
-def say(words: str) -> None:
-    """Progress goes to stderr."""
-    print(words, file=sys.stderr, flush=True)
 
 
 @app.command()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
 MUCH = 500e6  # bytes
+PATIENCE = 2.0  # seconds before a slow phase is named
+SLOW = {"load": "loading", "partition": "cutting the graph", "evaluate": "asking test nodes"}
 
 
 def carried(line: HistoryLine) -> str:
@@ -133,9 +135,30 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 def announce_exchange(num_bytes: float, owners: int) -> None:
     """Say what NeighGen's exchange will carry, where that is much."""
     if num_bytes >= MUCH:
-        print(
+        say(
             f"NeighGen's exchange among {owners} owners will carry about {size(num_bytes)}: it "
-            "grows with their square (--set neighgen.partners=3 asks three others a round)",
-            file=sys.stderr,
-            flush=True,
+            "grows with their square (--set neighgen.partners=3 asks three others a round)"
         )
+
+
+class SlowPhases:
+    """Says what is going on before and after the rounds, where that takes a while."""
+
+    def __init__(self) -> None:
+        self.timers: dict[str, threading.Timer] = {}
+
+    def __call__(self, phase: str, begins: bool) -> None:
+        """A phase begins, or ends."""
+        if not begins:
+            if timer := self.timers.pop(phase, None):
+                timer.cancel()
+        elif words := SLOW.get(phase):
+            timer = threading.Timer(PATIENCE, say, [f"{words} …"])
+            timer.daemon = True
+            self.timers[phase] = timer
+            timer.start()
+
+
+def say(words: str) -> None:
+    """A line on stderr."""
+    print(words, file=sys.stderr, flush=True)

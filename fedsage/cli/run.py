@@ -15,6 +15,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import (
+    SlowPhases,
     announce_compiling,
     announce_exchange,
     ensure_here,
@@ -222,7 +223,9 @@ def run_into(
             tracking.round(line)
             progress(line)
 
-        result = run_config(settings, on_line, folder, on_start, folder / CHECKPOINT)
+        result = run_config(
+            settings, on_line, folder, on_start, folder / CHECKPOINT, SlowPhases()
+        )
         tracking.result(result.record)
     save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])

@@ -18,3 +18,9 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     """A key to sort names by, so that owner-2 comes before owner-10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", text)
     return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+
+
+def owners_of(count: int, partition: str) -> str:
+    """How many owners there are, and how the graph was cut if it was."""
+    cut = "" if partition == "folders" else f"{partition} "
+    return f"{count} {cut}owner{'' if count == 1 else 's'}"

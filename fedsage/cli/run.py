@@ -23,6 +23,7 @@ from fedsage.cli.progress import (
 )
 from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
+from fedsage.wording import owners_of
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord
@@ -132,7 +133,7 @@ def compare(
         return
     data = settings.data
     many = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    where = f"{data.dataset}, {data.owners} {data.partition} owners"
+    where = f"{data.dataset}, {owners_of(data.owners, data.partition)}"
     show.print_comparison(f"{where}, {many}, preset {settings.run.preset}", rows)
     print(f"Written to {folder}")
 

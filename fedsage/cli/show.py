@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsage.wording import size
+from fedsage.wording import owners_of, size
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord
@@ -60,7 +60,7 @@ def print_run(record: RunRecord) -> None:
         ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
-    where = f"{record.dataset}, {record.owners} {record.partition} owners"
+    where = f"{record.dataset}, {owners_of(record.owners, record.partition)}"
     print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
     if record.out:
         print(f"Written to {record.out}")

@@ -13,7 +13,7 @@ from fedsage.report.charts import bar_chart, legend
 from fedsage.report.learned import confusions, curves, labels, mending
 from fedsage.report.parts import figure, section, side_by_side, spread, table
 from fedsage.report.read import Run, by_method
-from fedsage.wording import size
+from fedsage.wording import owners_of, size
 
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 
@@ -22,7 +22,7 @@ def page(runs: Sequence[Run]) -> str:
     """One self-contained HTML file."""
     groups = by_method(runs)
     first = runs[0].result
-    where = f"{first['dataset']}, {first['owners']} {first['partition']} owners"
+    where = f"{first['dataset']}, {owners_of(first['owners'], first['partition'])}"
     sections = [headline(groups), curves(groups), owners(runs[0]), labels(groups),
                 confusions(groups), mending(groups), absences(runs), costs(groups),
                 repeat(runs)]  # fmt: skip

@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -35,7 +36,7 @@ def config_of(method: str, rounds: int, dataset: str) -> Config:
 def between_rounds(lines: list[HistoryLine]) -> list[float]:
     """Seconds from each round of the classifier to the next."""
     times = [line.seconds for line in lines if line.phase == "classifier"]
-    return [b - a for a, b in zip(times[:-1], times[1:], strict=True)]
+    return [b - a for a, b in pairwise(times)]
 
 
 def quiet(words: str) -> None:

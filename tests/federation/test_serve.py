@@ -170,3 +170,41 @@ def test_the_gate_refuses_what_does_not_fit(case: str, sites: Make, tmp_path: Pa
         gate.check("test_classifier", b"garbage")
     assert (gate.folder / "sent.jsonl").read_text() == before
     gate.check("test_classifier", encode(Hits(1, 1, 1, 2)))
+
+
+def test_a_round_without_an_owner_is_told_and_in_the_report(
+    sites: Make, tmp_path: Path
+) -> None:
+    from dataclasses import asdict
+
+    from fedsage.evaluation.results import Provenance, append_history, write_result
+    from fedsage.protocol.engine import Miss
+    from fedsage.report.page import page
+    from fedsage.report.read import read_runs
+
+    class Away(SiteEngine):
+        """The third owner is away in the second round."""
+
+        def carry(self, procedure, requests):  # type: ignore[no-untyped-def]
+            ask = next(iter(requests.values()))
+            if procedure.name == "local_update_c" and ask.t == 1 and 2 in requests:
+                rest = {i: request for i, request in requests.items() if i != 2}
+                return {**super().carry(procedure, rest), 2: Miss(2, procedure.name, "asleep")}
+            return super().carry(procedure, requests)
+
+    config = config_for("fedsage")
+    lines: list[HistoryLine] = []
+    engine = Away(sites(), least=2)
+    found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", lines.append)
+    assert [len(line.without) for line in lines] == [0, 1, 0, 0]
+    assert found.record.missed == 1
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for line in lines:
+        append_history(folder, line)
+    write_result(folder, found.record, Provenance(config.model_dump(mode="json"), "fedsage"))
+    text = page(read_runs([folder]))
+    assert "Rounds without an owner" in text and "asleep" in text and "D2" in text
+    assert asdict(lines[1])["without"][0]["owner"] == 2
+    with pytest.raises(ProtocolError, match="2 of 3 owners gave an answer"):
+        serve(config, Away(sites()), NAMES, "r2", "1.0", tmp_path / "s2", ignore_line)

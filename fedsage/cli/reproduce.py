@@ -33,6 +33,9 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="runs at a time (default: one for each core)")
     ] = None,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="run nothing: make of it what is finished")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Make a table or figure of the paper; what was done before is not done again."""
@@ -55,7 +58,9 @@ def reproduce(
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
     made = []
     for one in names:
-        found = make(one, asked, folder, Progress(one), jobs or os.cpu_count() or 1)
+        found = make(
+            one, asked, folder, Progress(one), 0 if kept else jobs or os.cpu_count() or 1
+        )
         made.append(found)
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)
         if not json:

@@ -52,8 +52,13 @@ def fingerprint(config: Config) -> str:
     """A short checksum of all settings that a method's numbers depend on."""
     way = way_of_mending(config.run.method, config.mend.how)
     unused = {"none": {"mend", "neighgen"}, "neighgen": set(), "shared": set()}
-    settings = config.model_dump(mode="json", exclude=unused.get(way, {"neighgen"}))
-    settings["run"] = {key: settings["run"][key] for key in ("method", "seed", "kernel")}
+    settings = config.model_dump(
+        mode="json",
+        exclude=unused.get(way, {"neighgen"}) | {"federation"},
+        exclude_defaults=True,  # so that a setting of a later version changes nothing
+    )
+    run = config.run
+    settings["run"] = {"method": run.method, "seed": run.seed, "kernel": run.kernel}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -63,13 +68,17 @@ def run_cells(
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
 ) -> list[Done]:
-    """Run what is not in ``store`` yet; each cell is written whole when it ends."""
+    """Run what is not in ``store`` yet; each cell is written whole when it ends.
+
+    With no ``jobs`` at all, nothing is run: the cells that are there are all there is.
+    """
     missing = {path: cell for cell in cells if not (path := kept_at(store, cell)).exists()}
     store.mkdir(parents=True, exist_ok=True)
-    for k, cell in enumerate(ended(missing, jobs)):
-        on_cell(k + 1, len(missing), cell)
+    if jobs:
+        for k, cell in enumerate(ended(missing, jobs)):
+            on_cell(k + 1, len(missing), cell)
     done = []
-    for cell in cells:
+    for cell in [one for one in cells if kept_at(store, one).exists()]:
         found = json.loads(kept_at(store, cell).read_text())
         mark, seed = fingerprint(cell.config), cell.config.run.seed
         kept = (found[key] for key in ("commit", "record", "history"))

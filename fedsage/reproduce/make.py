@@ -70,7 +70,9 @@ def make(
     study, ran = study_named(name), list[Done]()
 
     def run(cells: Sequence[Cell]) -> list[Done]:
-        found = run_cells(cells, out / "cells", on_cell, 1 if study.timed else jobs)
+        found = run_cells(cells, out / "cells", on_cell, min(jobs, 1) if study.timed else jobs)
+        if not found:
+            raise ConfigError(f"{name}: no run of it is in {out / 'cells'}. Leave out --kept.")
         ran.extend(found)
         return found
 

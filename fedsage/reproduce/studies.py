@@ -148,7 +148,7 @@ def table_main(options: Options, run: Run) -> Output:
             accuracies(groups[dataset, owners, "fedsage"], queries),
         )
         for (dataset, owners, method), found in groups.items()
-        if method in ("fedsage+", "oracle")
+        if method in ("fedsage+", "oracle") and (dataset, owners, "fedsage") in groups
         for queries in ("global", "local")
     ]
     note = " ".join(

@@ -58,6 +58,8 @@ def test_a_stopped_study_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         run_cells(small_cells(4), tmp_path / "cells", lambda done, total, cell: None)
     monkeypatch.setattr(cells_module, "run_config", real)
+    kept = run_cells(small_cells(4), tmp_path / "cells", lambda k, n, cell: None, jobs=0)
+    assert [one.seed for one in kept] == [0, 1]
     told: list[int] = []
     done = run_cells(small_cells(4), tmp_path / "cells", lambda k, total, cell: told.append(k))
     assert ran == [0, 1] and told == [1, 2]

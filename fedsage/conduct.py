@@ -14,7 +14,7 @@ from fedsage.config import Config
 from fedsage.custom import Method
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.evaluation.results import HistoryLine
-from fedsage.journal import DiskJournal, LocalJournals
+from fedsage.journal import DiskJournal, LocalJournals, ServerState, step_of
 from fedsage.methods import (
     FORGET,
     Journal,
@@ -70,12 +70,11 @@ def conduct(
     }  # fmt: skip
     if method == "globsage":
         engine = whole_graph_engine(setting, checkpoint)
-        journal = journal_of(engine, False, checkpoint)
+        journal = journal_of(engine, checkpoint)
         on_round = told(journal, silent, on_line)
         outcome = globsage(engine, setting.phi, on_round=on_round, journal=journal, **common)
         return Trained([outcome], silent, [], resumed(journal))
     way = way_of_mending(method, config.mend.how)
-    mends = way in EXCHANGED
     alone = method.startswith("locsage")
     owners = data_owners(setting, way, alone, own.owner if own else DataOwner)
     common |= {
@@ -86,7 +85,7 @@ def conduct(
     if alone:
         engines = [InProcessEngine([owner], folder=checkpoint) for owner in owners]
         journals = {
-            engine.owners[0]: journal_of(engine, mends, checkpoint, f"model-{i}")
+            engine.owners[0]: journal_of(engine, checkpoint, f"model-{i}")
             for i, engine in enumerate(engines)
         }
         kept = {i: one for i, one in journals.items() if isinstance(one, DiskJournal)}
@@ -104,7 +103,7 @@ def conduct(
     if own:
         outcome, journal = by_own_method(own, engine, setting, common, checkpoint, on_line)
     else:
-        journal = journal_of(engine, mends, checkpoint)
+        journal = journal_of(engine, checkpoint)
         on_round = told(journal, engine.traffic, on_line, owners, engine.misses)
         outcome = fedsage_plus(
             engine, setting.phi, on_round=on_round, journal=journal, **common
@@ -126,26 +125,29 @@ def by_own_method(
         del given["aggregate"]
         on_round = told(FORGET, engine.traffic, on_line)
         return own.train(engine, setting.phi, on_round=on_round, **given), FORGET
-    journal = journal_of(engine, False, checkpoint)
+    journal = journal_of(engine, checkpoint)
     on_round = told(journal, engine.traffic, on_line)
     return fedsage(engine, setting.phi, on_round=on_round, journal=journal, **given), journal
 
 
 def journal_of(
-    engine: InProcessEngine, mends: bool, checkpoint: Path | None, name: str = "server"
+    engine: InProcessEngine, checkpoint: Path | None, name: str = "server"
 ) -> Journal:
     """Where the server keeps its rounds; its owners are brought to where it starts."""
     if checkpoint is None:
         return FORGET
     keepers = list(engine.keepers.values())
 
-    def can(phase: Phase, t: int) -> bool:
-        return all(keeper.has(phase, t, mends) for keeper in keepers)
+    states: list[ServerState] = []
 
-    journal = DiskJournal(checkpoint / name, engine.traffic, can)
+    def can(state: ServerState) -> bool:
+        states.append(state)
+        return all(keeper.has(*step_of(state, keeper.owner.id)) for keeper in keepers)
+
+    journal = DiskJournal(checkpoint / name, engine, can)
     if journal.resumed:
         for keeper in keepers:
-            keeper.restore(journal.start.phase, journal.start.t, mends)
+            keeper.restore(*step_of(states[-1], keeper.owner.id))
     return journal
 
 

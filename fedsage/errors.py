@@ -46,6 +46,10 @@ class ProtocolError(FedSageError):
     """A message is missing, late, or does not fit the procedure that asked for it."""
 
 
+class StorageError(FedSageError):
+    """A file cannot be written. What was written before is safe."""
+
+
 class PrivacyError(FedSageError):
     """Going on would break a privacy guarantee."""
 

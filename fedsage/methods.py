@@ -217,7 +217,7 @@ def fedsage(
         loss = sum(losses.values()) / len(losses)
         on_round(RoundRecord("classifier", t, loss, validation))
         journal.keep(progress_of(classifier, t + 1, best))
-    if best.round != rounds_c - 1:
+    if best.round != rounds_c - 1 or len(engine.holding) < len(engine.owners):
         engine.broadcast_classifier(best.classifier)
     return replace(best, hits=engine.test_classifier())
 

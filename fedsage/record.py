@@ -21,7 +21,7 @@ from fedsage.methods import Outcome
 from fedsage.models.parameters import sha256_of
 from fedsage.prepare import Setting
 from fedsage.protocol.engine import Traffic
-from fedsage.protocol.messages import Joined
+from fedsage.protocol.messages import Hits, Joined
 from fedsage.protocol.procedures import Phase
 from fedsage.protocol.server import share_of_hits
 
@@ -126,24 +126,23 @@ def record_of(
 def federated_record(
     config: Config,
     watch: Stopwatch,
-    joined: Sequence[Joined],
+    owners: Mapping[str, tuple[Joined, Hits | None]],
     outcome: Outcome,
     traffic: Mapping[Phase, Traffic],
     resumed: int,
 ) -> RunRecord:
     """What the server of a federation knows of a run, where nobody holds the whole graph."""
-    local = [share_of_hits({0: hits}, outcome.view) for hits in outcome.hits.values()]
-    hits = dict(outcome.hits)
+    joined = [one for one, _ in owners.values()]
     total = time.perf_counter() - watch.started
     return RunRecord(
         method=config.run.method,
         dataset=config.data.dataset,
-        owners=len(joined),
+        owners=len(owners),
         partition="folders",
         seed=config.run.seed,
         preset=config.run.preset,
         engine=config.run.engine,
-        accuracy={"global": None, "local": share_of_hits(hits, outcome.view)},
+        accuracy={"global": None, "local": share_of_hits(outcome.hits, outcome.view)},
         macro_f1=None,
         seconds={"total": total} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,
@@ -152,7 +151,6 @@ def federated_record(
         bytes={phase: asdict(counted) for phase, counted in traffic.items()},
         graph={
             "nodes": sum(one.nodes for one in joined),
-            "links": 0,
             "features": joined[0].features,
             "classes": joined[0].classes,
         },
@@ -168,8 +166,18 @@ def federated_record(
         confusion=None,
         labels=None,
         per_owner=[
-            OwnerLine(one.nodes, 0, 0, 0, reply.total, 0.0, [], share)
-            for one, reply, share in zip(joined, hits.values(), local, strict=True)
+            OwnerLine(
+                one.nodes,
+                None,
+                None,
+                None,
+                hits.total if hits else None,
+                None,
+                [],
+                share_of_hits({0: hits}, outcome.view) if hits and hits.total else None,
+                name,
+            )
+            for name, (one, hits) in owners.items()
         ],
         mending=None,
         view=outcome.view,

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.kills import killed_run, model_of
 from fedsage.config import Config, load_config
-from fedsage.errors import DataError
+from fedsage.errors import StorageError
 from fedsage.evaluation.results import HistoryLine
 from fedsage.runs import ignore_line, run_config
 from tests.conftest import SMALL
@@ -117,7 +117,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
-        with pytest.raises(DataError, match=r"No space left.*--resume"):
+        with pytest.raises(StorageError, match=r"No space left.*--resume"):
             run_config(config, ignore_line, checkpoint=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.state")} == before
     assert run_config(config, ignore_line, checkpoint=tmp_path).record.resumed == 1

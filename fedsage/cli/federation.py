@@ -14,7 +14,7 @@ from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here, say
 from fedsage.cli.run import METHODS, fresh, num_rounds, run_name, settled_for
 from fedsage.config import Config
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, ProtocolError
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord
@@ -143,6 +143,21 @@ def run(
     show_record(record, json)
 
 
+@app.command()
+def abort(
+    kit: Annotated[Path, typer.Option(help="the coordinator's startup kit")],
+    out: Annotated[Path, typer.Option(help="the folder of the run")],
+) -> None:
+    """Stop a run that goes on; it can be resumed."""
+    needs_nvflare()
+    from fedsage.federation.job import abort as abort_job
+    from fedsage.federation.kits import open_kit
+    from fedsage.federation.rundir import job_of
+
+    abort_job(open_kit(kit), job_of(out))
+    print(f"The run in {out} is stopped. --resume goes on with it.")
+
+
 @app.command("try")
 def try_(
     method: Method = None,
@@ -178,6 +193,7 @@ def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool
     """A whole federation on this machine, and its result in ``folder``."""
     needs_nvflare()
     from fedsage.evaluation.results import check_free
+    from fedsage.federation.job import RESUME
     from fedsage.federation.rehearse import rehearsal
     from fedsage.federation.serve import check_federated
 
@@ -185,7 +201,10 @@ def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool
     check_free(folder, force)
     ensure_here(settings.data.dataset)
     with rehearsal(settings, keep, say) as coordinator:
-        record = run_between(coordinator, settings, folder, force, resume=False)
+        try:
+            record = run_between(coordinator, settings, folder, force, resume=False)
+        except ProtocolError as error:  # a rehearsal is gone when it ends
+            raise ProtocolError(str(error).removesuffix(RESUME).rstrip()) from None
     if keep:
         say(f"Kits and what each owner has are in {keep}")
     return record
@@ -202,6 +221,9 @@ def run_between(
 
     check_federated(settings)
     check_free(folder, force or resume)
+    owners, least = settings.data.owners, settings.federation.min_owners
+    if least > owners:
+        raise ConfigError(f"--min-owners is {least}, but there are {owners} owners.")
     command = shlex.join(["fedsage", *sys.argv[1:]])
     label = f"{settings.run.method}, seed {settings.run.seed}"
     with rounds(label, num_rounds(settings)) as progress:

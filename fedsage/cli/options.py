@@ -71,7 +71,8 @@ def config_from(
 ) -> Config:
     """Flags over ``--set`` over ``--config`` over the preset; checked once.
 
-    ``stored`` are the settings of a run to go on with, which nothing may contradict.
+    ``stored`` are the settings of a run to go on with, which nothing may contradict, but
+    for how long owners are waited for.
     """
     below = overlaid(read_toml(config) if config else {}, read_assignments(assignments or []))
     in_file = below.get("run", {}).get("preset") if isinstance(below.get("run"), dict) else None
@@ -85,12 +86,12 @@ def config_from(
         return load_config(below, flags, preset=str(preset or in_file or "best"))
     before = load_config(stored, preset=str(stored["run"]["preset"]))
     asked = load_config(stored, below, flags, preset=str(preset or before.run.preset))
-    if asked != before:
+    if asked.model_copy(update={"federation": before.federation}) != before:
         raise ConfigError(
             f"The run in --out has other settings: {first_difference(before, asked)}. Leave "
             "out what is different, or start a new run in another folder."
         )
-    return before
+    return asked
 
 
 def first_difference(before: Config, asked: Config) -> str:

@@ -69,6 +69,8 @@ def run(
     if settings.run.engine == "nvflare":
         from fedsage.cli.federation import rehearse_into
 
+        if resume or trackers:
+            raise ConfigError("--engine nvflare takes neither --resume nor --track.")
         record = rehearse_into(settings, folder, None, force)
     else:
         record = run_into(settings, folder, force, trackers, resume)
@@ -105,6 +107,8 @@ def compare(
         aggregate=aggregate,
     )  # fmt: skip
     settings = settled_for(settings)
+    if settings.run.engine != "inprocess":
+        raise ConfigError("compare runs in one process. Leave out --engine.")
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
     from fedsage.compare import compare as compare_methods

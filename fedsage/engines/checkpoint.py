@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsage.engines.wire import decode, to_bytes
-from fedsage.errors import DataError, ProtocolError
+from fedsage.errors import ProtocolError, StorageError
 
 KEPT = 3  # steps of a kind: one may be damaged, and owners may be one ahead of the server
 S = TypeVar("S")
@@ -22,6 +22,7 @@ class Shelf:
 
     folder: Path
     kind: str
+    durable: bool = False  # survives a power cut too, not only a kill
 
     def path(self, step: int) -> Path:
         """The file of a step."""
@@ -35,10 +36,14 @@ class Shelf:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(checksum(body) + b"\n" + body)
+            if self.durable:
+                settle_on_disk(partial)
             os.replace(partial, path)
+            if self.durable:
+                settle_on_disk(self.folder)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise DataError(
+            raise StorageError(
                 f"The checkpoint {path} cannot be written ({error.strerror}). What was written "
                 "before is safe: make room or give permission, then go on with --resume."
             ) from None
@@ -64,6 +69,15 @@ class Shelf:
             return decode(kind, body)
         except ProtocolError:
             return None
+
+
+def settle_on_disk(path: Path) -> None:
+    """Wait until the disk has it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def checksum(body: bytes) -> bytes:

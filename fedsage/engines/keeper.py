@@ -31,15 +31,17 @@ class Keeper:
     mended, moments after procedure F where nobody averages them. φ is the server's to keep.
     """
 
-    def __init__(self, owner: DataOwner, folder: Path | None = None) -> None:
-        self.owner, self.folder = owner, folder
+    def __init__(
+        self, owner: DataOwner, folder: Path | None = None, durable: bool = False
+    ) -> None:
+        self.owner, self.folder, self.durable = owner, folder, durable
         if folder and (sketched := self.shelf("sketched").get(0, Sketched)):
             owner.sketched = sketched
 
     def shelf(self, kind: str) -> Shelf:
         """The steps of one kind."""
         assert self.folder is not None
-        return Shelf(self.folder, kind)
+        return Shelf(self.folder, kind, self.durable)
 
     def perform(self, procedure: Procedure[Any, Request, Reply], request: Request) -> Reply:
         """Run a procedure and keep what it changed."""
@@ -85,8 +87,8 @@ class Keeper:
         """Be again as after ``t`` rounds of a phase."""
         if not self.has(phase, t, mends):
             raise ProtocolError(
-                f"Owner {self.owner.id} cannot go on after round {t} of {phase}: the state in "
-                f"{self.folder} is missing or damaged. Start the run again."
+                f"Owner {self.owner.id} cannot go on after round {t} of {phase}: the state "
+                "that it kept is missing or damaged. Start a new run."
             )
         if phase == "neighgen" and (gen := self.shelf("neighgen").get(t, GenState)):
             self.owner.restore_gen(gen)

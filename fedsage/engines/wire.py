@@ -22,6 +22,9 @@ from fedsage.errors import ProtocolError
 from fedsage.protocol.messages import MESSAGES
 
 KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+PLAIN: dict[Any, tuple[type, ...]] = {
+    int: (int,), float: (float, int), str: (str,), bool: (bool,),
+}  # fmt: skip
 Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
 M = TypeVar("M")
 Reply = TypeVar("Reply")  # where two types meet
@@ -91,6 +94,8 @@ def decode(kind: type[M], frame: bytes) -> M:
     try:
         header = json.loads(head)
         tensors = safetensors.torch.load(body)
+        if not isinstance(header, dict) or not isinstance(header.get("values"), dict):
+            raise ValueError("the header is no table")
     except (ValueError, SafetensorError) as error:
         raise ProtocolError(f"A message cannot be read ({error}). Ask for it again.") from None
     if header.get("type") != kind.__name__:
@@ -100,6 +105,7 @@ def decode(kind: type[M], frame: bytes) -> M:
         )
     try:
         built: M = unflatten(kind, "", header["values"], tensors)
+        check_nothing_else(built, header["values"], tensors)
     except (KeyError, TypeError) as error:
         raise ProtocolError(
             f"A {kind.__name__} does not have the fields it should ({error}). Do all parties "
@@ -111,6 +117,8 @@ def decode(kind: type[M], frame: bytes) -> M:
 def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     """The inverse of ``flatten``, as the types of the message's fields say."""
     if path in tensors:
+        if not is_tensor(kind):
+            raise TypeError(f"{path} is a tensor")
         return tensors[path]
     if isinstance(kind, type) and is_dataclass(kind):
         types = field_types(kind)
@@ -120,8 +128,33 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
         )
     if get_origin(kind) is dict:
         item = get_args(kind)[1]
+        if not isinstance(values[path], list):
+            raise TypeError(f"{path} is no table")
         return {key: unflatten(item, f"{path}/{key}", values, tensors) for key in values[path]}
-    return values[path]
+    value = values[path]
+    if is_tensor(kind) or ((plain := PLAIN.get(kind)) and type(value) not in plain):
+        raise TypeError(f"{path} is {value!r:.40}")
+    return value
+
+
+def is_tensor(kind: Any) -> bool:
+    """Whether a field holds a tensor; shapes in its type are for people and for tests."""
+    return (
+        kind is Tensor
+        or (isinstance(kind, type) and issubclass(kind, Tensor))
+        or (getattr(kind, "array_type", None) is Tensor)
+    )
+
+
+def check_nothing_else(
+    built: object, values: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Refuse a frame that holds more than its message."""
+    known: dict[str, object] = {}
+    named: dict[str, Tensor] = {}
+    flatten(built, "", known, named)
+    if more := (set(values) - set(known)) | (set(tensors) - set(named)):
+        raise TypeError(f"{min(more)} is nothing that belongs in it")
 
 
 @cache

@@ -46,13 +46,14 @@ class OwnerLine:
     """One owner at a glance."""
 
     nodes: int
-    links: int
-    train: int
-    val: int
-    test: int
-    skew: float  # of its labels: total variation from everyone's
+    links: int | None  # what owners on other machines do not tell, nobody knows
+    train: int | None
+    val: int | None
+    test: int | None
+    skew: float | None  # of its labels: total variation from everyone's
     labels: list[int]  # nodes of each class
     local: float | None  # accuracy on its own test nodes, if it has any
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

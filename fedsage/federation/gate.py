@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fedsage.engines.wire import decode
-from fedsage.errors import PrivacyError
+from fedsage.errors import PrivacyError, StorageError
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import parameters_of
 from fedsage.prepare import Plan
@@ -61,7 +61,7 @@ class Agreed:
     def misfit(self, message: Any) -> str | None:
         """Why a message does not fit the run; nothing if it does."""
         if isinstance(message, ClassifierUpdate):
-            return other_shapes(message.phi, self.phi)
+            return other_shapes(message.phi, self.phi) or self.strange_moments(message.moments)
         if isinstance(message, NeighGenUpdate):
             return other_shapes(message.theta, self.theta)
         if isinstance(message, GenOffer):
@@ -78,8 +78,17 @@ class Agreed:
             fits = tuple(message.count.shape) == (self.classes, self.classes)
             return None if fits else f"class links of shape {tuple(message.count.shape)}"
         if isinstance(message, ColumnSums | ColumnSquares):
-            fits = len(message.total) == self.numbers
-            return None if fits else f"sums of {len(message.total)} columns"
+            count = message.count if isinstance(message, ColumnSums) else message.total
+            fits = count.shape == message.total.shape == (self.numbers,)
+            return None if fits else f"sums of {tuple(message.total.shape)} columns"
+        return None
+
+    def strange_moments(self, moments: Mapping[str, Tensor]) -> str | None:
+        """Why these are no averages of gradients of φ."""
+        for key, moment in moments.items():
+            shape = self.phi.get(key.rpartition(".")[0])
+            if shape is None or tuple(moment.shape) not in (tuple(shape), ()):
+                return f"moment {key} of shape {tuple(moment.shape)}"
         return None
 
     def strange_gradient(self, gradient: Mapping[str, Tensor]) -> str | None:
@@ -142,6 +151,20 @@ class Gate:
             "bytes": len(frame),
             "sha256": hashlib.sha256(frame).hexdigest(),
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / SENT).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self.write(line)
+
+    def log_error(self, procedure: str, words: str) -> None:
+        """One line for an error that leaves in place of an answer."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.write({"time": now, "procedure": procedure, "type": "error", "words": words})
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Add a line; what cannot be logged must not leave."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / SENT).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise StorageError(
+                f"{SENT} cannot be written ({error.strerror}), so nothing was sent."
+            ) from None

@@ -17,8 +17,14 @@ from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.evaluation.results import HistoryLine, write_json
 from fedsage.federation.kits import COORDINATOR, Kit, federation_of
 from fedsage.federation.nvflare_server import GROUP, STATUS
+from fedsage.federation.operate import check_certificate
 
 POLL = 1.0  # seconds between two looks at a run
+RESUME = (
+    "What it had is kept by all parties: see that they are running ('fedsage federation "
+    "status'), then use the same command with --resume."
+)
+WAITING = 30  # looks between two lines about who is missing
 LOST = 3  # looks in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
@@ -31,6 +37,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
     if kit.role != "coordinator":
         raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
     where = federation_of(kit)["server"]
+    check_certificate(kit)
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # what is wrong, we say
     try:
         with redirect_stdout(io.StringIO()):  # NVFlare says that it connects
@@ -111,24 +118,48 @@ def follow_job(
     """
     owners = list(federation_of(kit)["owners"])
     with tempfile.TemporaryDirectory() as scratch, session(kit) as talk:
-        job = known["job"]
-        if job is None or not goes_on(talk, job):
-            write_job(Path(scratch) / GROUP, config, owners, known["run"], command)
-            job = talk.submit_job(str(Path(scratch) / GROUP))
-            submitted(job)
-            say(f"run {known['run']} is submitted; it starts when the owners are there")
-        follow(talk, job, on_line)
-        yield fetched(talk, job, Path(scratch))
+        with in_our_words():
+            job = known["job"]
+            if job is None or not goes_on(talk, job):
+                write_job(Path(scratch) / GROUP, config, owners, known["run"], command)
+                job = talk.submit_job(str(Path(scratch) / GROUP))
+                submitted(job)
+                say(f"run {known['run']} is submitted; it starts when the owners are there")
+            follow(talk, job, on_line, say)
+            found = fetched(talk, job, Path(scratch))
+        yield found
+
+
+@contextmanager
+def in_our_words() -> Iterator[None]:
+    """What NVFlare raises, as an error that says how to go on."""
+    try:
+        yield
+    except FedSageError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise stopped(f"{type(error).__name__} {first}".strip()) from None
 
 
 def goes_on(talk: Any, job: str) -> bool:
     """Whether a job is done or still at work; one that lost its server is taken off."""
     status = str(talk.get_job_meta(job).get("status", ""))
-    if status == "RUNNING" and statistics(talk, job) is None:
+    if status == "RUNNING" and not is_at_work(talk, job):
         with suppress(Exception):  # its server was killed: NVFlare lists it, and that is all
             talk.abort_job(job)
+            time.sleep(POLL)
         return False
     return status in ("RUNNING", "SUBMITTED", "DISPATCHED", "FINISHED:COMPLETED")
+
+
+def is_at_work(talk: Any, job: str) -> bool:
+    """Whether a process works on a job; one that just starts takes some looks."""
+    for _ in range(LOST):
+        if statistics(talk, job) is not None:
+            return True
+        time.sleep(2 * POLL)
+    return False
 
 
 def fetched(talk: Any, job: str, scratch: Path) -> Path:
@@ -146,16 +177,17 @@ def fetched(talk: Any, job: str, scratch: Path) -> Path:
 
 def stopped(why: str) -> ProtocolError:
     """How to go on after a run that did not get to its end."""
-    return ProtocolError(
-        f"The run stopped: {why.rstrip('.')}. What it had is kept by all parties: see that "
-        "they are running ('fedsage federation status'), then use the same command with "
-        "--resume."
-    )
+    return ProtocolError(f"The run stopped: {why.rstrip('.')}. {RESUME}")
 
 
-def follow(talk: Any, job: str, on_line: Callable[[HistoryLine], None]) -> None:
+def follow(
+    talk: Any,
+    job: str,
+    on_line: Callable[[HistoryLine], None],
+    say: Callable[[str], None],
+) -> None:
     """Tell every round once, until the job is over."""
-    told, silent = 0, 0
+    told, silent, looks = 0, 0, 0
     while True:
         try:
             status = str(talk.get_job_meta(job).get("status", ""))
@@ -170,6 +202,10 @@ def follow(talk: Any, job: str, on_line: Callable[[HistoryLine], None]) -> None:
             return
         if status == "RUNNING":
             told = tell_new(talk, job, told, on_line)
+        else:
+            looks += 1
+            if looks % WAITING == 0:
+                say(f"waiting to start; connected: {', '.join(connected(talk)) or 'nobody'}")
         time.sleep(POLL)
 
 
@@ -192,5 +228,16 @@ def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:
 
 def who_is_there(kit: Kit) -> list[str]:
     """The owners that are connected to the server."""
-    with session(kit) as talk:
-        return [client.name for client in talk.get_system_info().client_info]
+    with session(kit) as talk, in_our_words():
+        return connected(talk)
+
+
+def connected(talk: Any) -> list[str]:
+    """Names of the owners that the server knows of."""
+    return [client.name for client in talk.get_system_info().client_info]
+
+
+def abort(kit: Kit, job: str) -> None:
+    """End a job, whatever it is at."""
+    with session(kit) as talk, in_our_words():
+        talk.abort_job(job)

@@ -59,7 +59,9 @@ def open_kit(path: Path) -> Kit:
     }
     for file, role in roles.items():
         if (path / "startup" / file).is_file():
-            return Kit(path.resolve(), role, path.resolve().name)
+            about = path / OURS / FEDERATION
+            known = json.loads(about.read_text()) if about.exists() else {}
+            return Kit(path.resolve(), role, known.get("name", path.resolve().name))
     raise ConfigError(
         f"{path} is no startup kit: there is no startup/fed_….json in it. Give a folder that "
         "'fedsage federation init' wrote."
@@ -96,7 +98,8 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
     about = {"server": server, "host": host, "port": port, "owners": names}
     for kit in kits:
         harden(kit)
-        write_json(kit.ours / FEDERATION, about | {"role": kit.role})
+        write_json(kit.ours / FEDERATION, about | {"role": kit.role, "name": kit.name})
+        os.chmod(kit.path, 0o700)
     return kits
 
 
@@ -164,6 +167,9 @@ def harden(kit: Kit) -> None:
     resources["allow_log_streaming"] = False
     held = resources.get("components", [])
     resources["components"] = [one for one in held if one["id"] != "site_log_streamer"]
+    for one in resources["components"]:
+        if one["id"] == "job_scheduler":
+            one["args"]["max_jobs"] = 1  # two jobs must never work on one run
     write_json(local / "resources.json", resources)
     if kit.role == "coordinator":
         return

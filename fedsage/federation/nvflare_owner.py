@@ -14,14 +14,19 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedsage.errors import DataError, FedSageError
+from fedsage.errors import (
+    ConfigError,
+    DataError,
+    FedSageError,
+    PrivacyError,
+    StorageError,
+)
 from fedsage.federation.gate import Gate
-from fedsage.federation.nvflare_server import ASKED, ERROR, FRAME, GROUP
+from fedsage.federation.kits import OWNER
+from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP
 from fedsage.federation.site import Site
 from fedsage.graph.owned import read_owned
 
-PLACE = "owner.json"  # in the kit's ``fedsage`` folder: where the data is
-ALLOWED = {FRAME, ASKED, ERROR, ReservedHeaderKey.HEADERS}  # parts of a reply that may leave
 LONGEST_HEADERS = 4096  # characters
 GATES: dict[str, Gate] = {}  # of this process, by the name of the job
 
@@ -38,15 +43,19 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
     ) -> Shareable:
         """Do what is asked."""
         reply = make_reply(ReturnCode.OK)
-        reply[ASKED] = shareable.get(ASKED)
+        reply[ASKED] = str(shareable.get(ASKED))[:300]
         try:
             site = self.site or self.open_house(fl_ctx)
             reply[FRAME] = site.answer(task_name, bytes(shareable[FRAME]))
         except DataError as error:
             self.log_error(fl_ctx, str(error))
             reply[ERROR] = "its data cannot be used (the owner's log says why)"
+        except StorageError as error:
+            self.log_error(fl_ctx, str(error))
+            reply[ERROR] = "it cannot write to its disk (the owner's log says why)"
         except FedSageError as error:
-            reply[ERROR] = str(error)
+            reply[ERROR] = str(error)[:1000]
+            reply[FATAL] = isinstance(error, ConfigError | PrivacyError)
         except Exception as error:
             self.log_error(fl_ctx, traceback.format_exc())
             reply[ERROR] = f"{type(error).__name__} (the owner's log says more)"
@@ -55,7 +64,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
     def open_house(self, fl_ctx: FLContext) -> Site:
         """Read the data; what the gate knows of the run is shared with the filter."""
         kit = Path(fl_ctx.get_workspace().get_root_dir())
-        place = json.loads((kit / GROUP / PLACE).read_text())
+        place = json.loads((kit / GROUP / OWNER).read_text())
         name = fl_ctx.get_identity_name()
 
         def tell(words: str) -> None:
@@ -77,25 +86,45 @@ class OnlyMessages(Filter):  # type: ignore[misc]
         """The reply as it is, or an error in its place."""
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME, ""))
         gate = GATES.get(fl_ctx.get_job_id())
-        headers = shareable.get(ReservedHeaderKey.HEADERS, {})
-        strange = [key for key in shareable if key not in ALLOWED]
-        if strange or len(json.dumps(headers, default=str)) > LONGEST_HEADERS:
-            what = strange[0] if strange else ReservedHeaderKey.HEADERS
-            return refused(shareable, f"'{what}' is nothing that may leave this owner.")
-        if ERROR in shareable:
-            return shareable
         try:
+            if what := strange_part(shareable):
+                return refused(shareable, f"'{what}' is nothing that may leave this owner")
+            if ERROR in shareable:
+                if gate is not None:
+                    gate.log_error(task, shareable[ERROR])
+                return shareable
             if gate is None:
-                return refused(shareable, "no run was agreed on.")
-            gate.check(task, bytes(shareable[FRAME]))
-        except (FedSageError, KeyError) as error:
-            return refused(shareable, str(error))
+                return refused(shareable, "no run was agreed on")
+            gate.check(task, shareable[FRAME])
+        except Exception as error:  # whatever it is, nothing leaves
+            words = str(error) if isinstance(error, FedSageError) else type(error).__name__
+            return refused(shareable, words)
         return shareable
+
+
+def strange_part(shareable: Shareable) -> str | None:
+    """The first part of a reply that is not of the kind that may leave."""
+    headers = shareable.get(ReservedHeaderKey.HEADERS, {})
+    kinds: dict[str, tuple[type, int]] = {
+        FRAME: (bytes, 1 << 40), ASKED: (str, 300), ERROR: (str, 1000), FATAL: (bool, 1),
+    }  # fmt: skip
+    for key, value in shareable.items():
+        if key == ReservedHeaderKey.HEADERS:
+            continue
+        kind, longest = kinds.get(key, (type(None), 0))
+        too_long = isinstance(value, bytes | str) and len(value) > longest
+        if type(value) is not kind or too_long:
+            return str(key)[:40]
+    if FRAME in shareable and ERROR in shareable:
+        return ERROR
+    if len(json.dumps(headers, default=str)) > LONGEST_HEADERS:
+        return str(ReservedHeaderKey.HEADERS)
+    return None
 
 
 def refused(shareable: Shareable, why: str) -> Shareable:
     """An error in place of what must not leave."""
     reply = make_reply(ReturnCode.OK)
-    reply[ASKED] = shareable.get(ASKED)
-    reply[ERROR] = f"refused by this owner's filter: {why}"
+    reply[ASKED] = str(shareable.get(ASKED))[:300]
+    reply[ERROR] = f"refused by this owner's filter: {why}"[:1000]
     return reply

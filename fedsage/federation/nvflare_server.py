@@ -23,7 +23,7 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedsage.config import Config
 from fedsage.engines.inprocess import encoder
 from fedsage.engines.wire import decode
-from fedsage.errors import FedSageError, ProtocolError
+from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.evaluation.results import HistoryLine, Provenance, write_json, write_result
 from fedsage.federation.serve import serve
 from fedsage.models.classifier import save_models
@@ -31,7 +31,7 @@ from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
 
-FRAME, ASKED, ERROR = "frame", "asked", "error"
+FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
 STATUS, GROUP = "status.json", "fedsage"
 GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
 TICK = 0.01
@@ -59,6 +59,11 @@ class NVFlareEngine(Engine):
         self.names, self.run, self.deadline = names, run, deadline
         self.count = 0  # of exchanges: a reply must name the one it answers
         self.away: set[OwnerId] = set()
+        self.took: dict[str, float] = {}  # seconds, the last time a procedure was answered
+
+    def name_of(self, owner: OwnerId) -> str:
+        """The name in the owner's certificate."""
+        return self.names[owner]
 
     def carry(
         self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
@@ -89,7 +94,7 @@ class NVFlareEngine(Engine):
                 tasks[i], self.fl_ctx, targets=[self.names[i]], min_responses=1,
                 wait_time_after_min_received=0,
             )  # fmt: skip
-        self.wait(set(requests), found, arrived)
+        self.wait(procedure.name, set(requests), found, arrived)
         for i, task in tasks.items():
             if i not in found:
                 self.controller.cancel_task(task, fl_ctx=self.fl_ctx)
@@ -98,24 +103,31 @@ class NVFlareEngine(Engine):
 
     def wait(
         self,
+        name: str,
         asked: set[OwnerId],
         found: Mapping[OwnerId, Shareable],
         arrived: threading.Condition,
     ) -> None:
-        """Until all have answered, or the deadline; little longer for who was away."""
-        start, others_done = time.monotonic(), None
+        """Until all have answered, or the deadline; for who was away, little longer.
+
+        Little is as long as the others take, or took the last time, and a second more.
+        """
+        start, others = time.monotonic(), None
         with arrived:
             while not asked <= set(found):
                 if self.abort.triggered:
-                    raise ProtocolError("The run was stopped by the coordinator.")
-                now = time.monotonic()
+                    raise ProtocolError("the run was aborted")
+                taken = time.monotonic() - start
                 if asked - self.away <= set(found):
-                    others_done = others_done or now
-                    if self.away < asked and now - others_done > GRACE:
+                    usual = self.took.get(name, 0.0)
+                    if others is None and asked - self.away:
+                        others = taken
+                    if taken > 2 * max(usual, others or 0.0) + GRACE:
                         return
-                if now - start > self.deadline:
+                if taken > self.deadline:
                     return
                 arrived.wait(TICK)
+            self.took[name] = time.monotonic() - start
 
     def opened(
         self,
@@ -128,16 +140,18 @@ class NVFlareEngine(Engine):
         if reply is None:
             return Miss(i, procedure.name, f"no answer within {self.deadline:g} s")
         if error := reply.get(ERROR):
-            raise ProtocolError(f"Owner {self.names[i]}: {error}")
-        if reply.get_return_code() != ReturnCode.OK or FRAME not in reply:
+            if reply.get(FATAL):
+                raise ConfigError(f"Owner {self.names[i]}: {error}")
+            return Miss(i, procedure.name, str(error))
+        frame = reply.get(FRAME)
+        if reply.get_return_code() != ReturnCode.OK or not isinstance(frame, bytes):
             return Miss(i, procedure.name, f"failed ({reply.get_return_code()})")
         if reply.get(ASKED) != asked:
             return Miss(i, procedure.name, f"an answer to {reply.get(ASKED)}, not to {asked}")
-        frame = bytes(reply[FRAME])
         self.traffic[procedure.phase].up += len(frame)
         try:
             return decode(procedure.reply, frame)
-        except ProtocolError as error:
+        except Exception as error:  # whatever is wrong with it, it is not used
             return Miss(i, procedure.name, str(error))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,7 +33,9 @@ def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> 
         made = make_kits(f"localhost:{port}", list(data), scratch / "kits")
         kits = {kit.name: kit for kit in made}
         parties = [kit for kit in kits.values() if kit.role != "coordinator"]
-        stack.callback(lambda: [stop(kit) for kit in reversed(parties)])
+        for kit in parties:
+            stack.callback(stop, kit)
+        stack.enter_context(ended_by_signals())
         say("starting the server")
         start(kits["server"], None, say)
         say("starting the owners")
@@ -39,6 +43,24 @@ def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> 
             start(kits[name], folder, say, wait=False)
         await_all([kits[name] for name in data])
         yield kits["coordinator"]
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this process by way of its clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {one: signal.signal(one, leave) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def owners_data(config: Config, folder: Path) -> dict[str, Path]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.evaluation.results import (
     CHECKPOINT,
+    RESULT,
     HistoryLine,
     RunRecord,
     append_history,
@@ -26,14 +27,16 @@ from fedsage.evaluation.results import (
 )
 from fedsage.federation.job import follow_job
 from fedsage.federation.kits import Kit
-from fedsage.federation.serve import FEDERATED
+from fedsage.graph.io import write_atomically
 
 RUN = "run.json"  # in the checkpoint: its name, and the job that it is
-FETCHED = ("model.safetensors", "model.json", "result.json")
+FETCHED = ("history.jsonl", "model.safetensors", "model.json", "result.json")
 
 
 def stored(out: Path | None) -> dict[str, Any] | None:
     """The settings of a federated run to go on with."""
+    if out is not None and (out / RESULT).exists():
+        raise ConfigError(f"{out} is finished: nothing is left to do.")
     if out is None or not (out / CHECKPOINT / RUN).exists():
         raise ConfigError(
             f"--resume: {out or 'no --out was given, which'} holds no federated run that was "
@@ -52,13 +55,13 @@ def run_into(
     say: Callable[[str], None],
 ) -> RunRecord:
     """Submit, or go on with, a run; its result is in ``folder`` when it ends."""
-    assert settings.run.method in FEDERATED
     claim(folder, resume)
     about = folder / CHECKPOINT / RUN
     if not resume:
         write_settings(folder, settings.model_dump(mode="json"))
-        name = f"{settings.run.method}-{time.strftime('%Y%m%d-%H%M%S')}".replace("+", "-plus-")
-        write_json(about, {"run": name, "job": None})
+        method = settings.run.method.replace("+", "-plus-").rstrip("-")
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        write_json(about, {"run": f"{method}-{stamp}", "job": None})
     known = json.loads(about.read_text())
 
     def told(line: HistoryLine) -> None:
@@ -70,7 +73,17 @@ def run_into(
 
     with follow_job(kit, settings, known, command, told, say, submitted) as fetched:
         for name in FETCHED:
-            shutil.copyfile(fetched / name, folder / name)
+            body = (fetched / name).read_bytes()
+            write_atomically(folder / name, lambda file, body=body: file.write(body))  # type: ignore[misc]
     record = replace(read_record(folder), out=str(folder))
     end_checkpoint(folder)
     return record
+
+
+def job_of(out: Path) -> str:
+    """The job that the run in a folder is."""
+    stored(out)
+    job = json.loads((out / CHECKPOINT / RUN).read_text())["job"]
+    if job is None:
+        raise ConfigError(f"The run in {out} was never submitted.")
+    return str(job)

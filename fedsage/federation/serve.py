@@ -8,19 +8,26 @@ from pathlib import Path
 
 from fedsage.conduct import EXCHANGED, timed, told
 from fedsage.config import Config
+from fedsage.engines.checkpoint import Shelf
 from fedsage.errors import ConfigError
 from fedsage.evaluation.results import HistoryLine, RunRecord
-from fedsage.journal import DiskJournal
+from fedsage.journal import DiskJournal, ServerState, step_of
 from fedsage.methods import Outcome, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.neighgen import NeighGen
-from fedsage.models.parameters import parameters_of
+from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.prepare import Plan, check_generator, mending_of, plan_of, way_of_mending
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.guard import shapes_of
-from fedsage.protocol.joining import ABLE, FINISH, RESTORE, agree, agree_on_scale
-from fedsage.protocol.messages import Finish, Joined, OwnerId, Step
-from fedsage.protocol.procedures import Phase
+from fedsage.protocol.joining import (
+    ABLE,
+    FINISH,
+    RESTORE,
+    agree,
+    agree_on_scale,
+    give_scale,
+)
+from fedsage.protocol.messages import ColumnScale, Finish, Joined, OwnerId, Step
 from fedsage.record import Stopwatch, federated_record
 from fedsage.rng import generator
 
@@ -69,7 +76,7 @@ def serve(
     with watch.phase("load"):
         joined = agree(engine, run, version, config.model_dump_json(), names)
         plan = agreed_plan(config, engine, joined)
-        agree_on_scale(engine)
+        give_scale(engine, kept_scale(engine, folder))
     way = way_of_mending(config.run.method, config.mend.how)
     check_generator(plan, way)
     with watch.phase("classifier"):
@@ -86,7 +93,8 @@ def serve(
             journal=journal,
         )
     with watch.phase("evaluate"):
-        engine.exchange(FINISH, dict.fromkeys(engine.owners, Finish(outcome.view)))
+        end = Finish(outcome.view, sha256_of(outcome.classifier.phi))
+        engine.exchange(FINISH, dict.fromkeys(engine.owners, end), 0)
     found = served(config, watch, plan, joined, outcome, engine, journal.resumed)
     missed = sum(len(line.without) for line in journal.lines) + len(engine.misses)
     return replace(found, record=replace(found.record, missed=missed))
@@ -104,17 +112,29 @@ def agreed_plan(config: Config, engine: Engine, joined: dict[OwnerId, Joined]) -
 
 
 def journal_of(engine: Engine, folder: Path) -> DiskJournal:
-    """The server's rounds; after a restart, owners are brought to where it starts."""
+    """The server's rounds; after a restart, owners are brought to where they were then."""
+    everyone = len(engine.owners)
+    steps: dict[OwnerId, Step] = {}
 
-    def can(phase: Phase, t: int) -> bool:
-        asked = dict.fromkeys(engine.owners, Step(phase, t))
-        return all(reply.yes for reply in engine.exchange(ABLE, asked).values())
+    def can(state: ServerState) -> bool:
+        steps.update({i: Step(*step_of(state, i)) for i in engine.owners})
+        replies = engine.exchange(ABLE, steps, everyone)
+        return all(reply.yes for reply in replies.values())
 
-    journal = DiskJournal(folder, engine.traffic, can)
+    journal = DiskJournal(folder, engine, can, durable=True)
     if journal.resumed:
-        step = Step(journal.start.phase, journal.start.t)
-        engine.exchange(RESTORE, dict.fromkeys(engine.owners, step))
+        engine.exchange(RESTORE, steps, everyone)
     return journal
+
+
+def kept_scale(engine: Engine, folder: Path) -> ColumnScale:
+    """The scale of the columns, agreed on when the run began and never again."""
+    shelf = Shelf(folder, "scale", durable=True)
+    found = shelf.get(0, ColumnScale)
+    if found is None:
+        found = agree_on_scale(engine)
+        shelf.put(0, found)
+    return found
 
 
 def served(
@@ -127,7 +147,7 @@ def served(
     resumed: int,
 ) -> Served:
     """The record and the model."""
-    there = [joined[i] for i in outcome.hits if i in joined]
-    record = federated_record(config, watch, there, outcome, engine.traffic, resumed)
+    named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
+    record = federated_record(config, watch, named, outcome, engine.traffic, resumed)
     model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
     return Served(record, model)

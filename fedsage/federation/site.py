@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
 
-from fedsage.conduct import EXCHANGED
 from fedsage.config import Config
 from fedsage.engines.keeper import Keeper
 from fedsage.engines.wire import decode, encode
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.evaluation.results import write_json
 from fedsage.federation.gate import ASKED, Gate, agreed_shapes
 from fedsage.federation.words import what_leaves
 from fedsage.graph.io import save_graph, write_atomically
@@ -24,7 +26,7 @@ from fedsage.graph.owned import Owned
 from fedsage.graph.split import split_labels
 from fedsage.graph.tables import Scale, column_squares, column_sums
 from fedsage.models.classifier import NodeClassifier, save_models
-from fedsage.models.parameters import Logits, parameters_of
+from fedsage.models.parameters import Logits, parameters_of, sha256_of
 from fedsage.prepare import Plan, plan_of, way_of_mending
 from fedsage.protocol.joining import JOINING
 from fedsage.protocol.messages import (
@@ -42,6 +44,9 @@ from fedsage.protocol.messages import (
 )
 from fedsage.protocol.owner import DataOwner
 
+FEWEST = 8  # nodes that anything which leaves is a sum over
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+AGREED = "agreed.json"
 LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
     "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
 )  # fmt: skip
@@ -79,14 +84,24 @@ class Site:
 
     def agree(self, agreement: Agreement) -> Joined:
         """Compare versions, take the settings, say in plain words what will leave."""
+        if self.config is not None:
+            raise PrivacyError(f"Owner {self.name} has agreed to this run already.")
+        if not RUN_NAME.fullmatch(agreement.run):
+            raise PrivacyError("The name of the run is not made of letters, digits and '-'.")
         if agreement.version != self.version:
             raise ConfigError(
                 f"The version differs: the server has fedsage {agreement.version}, owner "
                 f"{self.name} has {self.version}. Install the same one."
             )
         config = Config.model_validate(json.loads(agreement.settings))
-        self.config, self.index = config, agreement.owner
-        self.folder = self.runs / agreement.run
+        if config.neighgen.min_batch < FEWEST:
+            raise PrivacyError(
+                f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
+                f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
+            )
+        self.index, self.folder = agreement.owner, self.runs / agreement.run
+        self.check_same_run(config)
+        self.config = config
         self.way = way_of_mending(config.run.method, config.mend.how)
         features, names = self.owned.names
         self.plan: Plan = plan_of(config, features, len(names), [self.owned.num_nodes])
@@ -127,13 +142,29 @@ class Site:
 
     def check_enough(self) -> None:
         """Refuse sums over so few nodes that they would show single ones."""
-        least = self.plan.gen.min_batch
-        if self.owned.num_nodes < least:
+        assert self.owned.tables is not None
+        count, _ = column_sums(self.owned.tables)
+        few = (count > 0) & (count < FEWEST)
+        if few.any():
             raise PrivacyError(
-                f"Owner {self.name} has {self.owned.num_nodes} nodes: sums over fewer than "
-                f"{least} would show single values. Leave this owner out, or join it with "
-                "another."
+                f"Owner {self.name} has a column with {int(count[few][0])} values: sums over "
+                f"fewer than {FEWEST} would show single ones. Leave this owner out, or fill or "
+                "drop the column."
             )
+
+    def check_same_run(self, config: Config) -> None:
+        """Refuse to go on with a run whose settings or data are not what they were."""
+        settings = config.model_dump_json(exclude={"federation"})
+        now = {"settings": sha256(settings.encode()).hexdigest(), "data": self.owned.content}
+        path = self.folder / AGREED
+        before = json.loads(path.read_text()) if path.exists() else now
+        for what, seen in now.items():
+            if before[what] != seen:
+                raise ConfigError(
+                    f"Owner {self.name} began this run with other {what} ({before[what][:12]}, "
+                    f"now {seen[:12]}). Bring them back, or start a new run."
+                )
+        write_json(path, now)
 
     def receive_scale(self, scale: ColumnScale) -> Ready:
         """Scale the columns, and be ready to train."""
@@ -143,7 +174,7 @@ class Site:
             self.index, self.owned.graph(self.scale), self.split, plan.shape, plan.training,
             plan.seed, None, plan.gen if self.way in ("neighgen", "shared") else None,
         )  # fmt: skip
-        self._keeper = Keeper(owner, self.folder / "checkpoint")
+        self._keeper = Keeper(owner, self.folder / "checkpoint", durable=True)
         return Ready()
 
     @property
@@ -155,16 +186,18 @@ class Site:
 
     def able(self, step: Step) -> Able:
         """Whether the state of that moment was kept."""
-        return Able(self.keeper.has(phase_of(step), step.t, self.way in EXCHANGED))
+        return Able(self.keeper.has(phase_of(step), step.t, step.mended))
 
     def restore(self, step: Step) -> Ready:
         """Be again as at that moment."""
-        self.keeper.restore(phase_of(step), step.t, self.way in EXCHANGED)
+        self.keeper.restore(phase_of(step), step.t, step.mended)
         return Ready()
 
     def finish(self, finish: Finish) -> Ready:
         """Write model, NeighGen, mended graph and predictions to this owner's disk alone."""
         owner = self.keeper.owner
+        if sha256_of(parameters_of(owner.model)) != finish.model:
+            raise ProtocolError("it does not have the classifier of the end of the run")
         names = self.owned.names[1]
         schema, scale = self.owned.schema, self.scale if self.owned.schema else None
         model = NodeClassifier(

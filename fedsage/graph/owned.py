@@ -31,6 +31,7 @@ class Owned:
     tables: Tables | None
     whole: Graph | None  # where it came as ``graph.npz``, which is never scaled
     split: Split | None
+    content: str  # checksum of its files
 
     @property
     def schema(self) -> Schema | None:
@@ -89,14 +90,25 @@ def read_owned(folder: Path | str) -> Owned:
     folder = Path(folder)
     if has_tables(folder):
         tables = read_tables(folder)
-        return Owned(tables, None, tables.split)
+        return Owned(tables, None, tables.split, content_of(sorted(folder.glob("*.*"))))
     path = folder / GRAPH if folder.is_dir() else folder
     if not path.exists():
         raise DataError(
             f"{folder}: no data here: neither nodes.csv, nodes.parquet nor {GRAPH}. Give an "
             "owner's folder (see docs/own-data.md)."
         )
-    return Owned(None, load_graph(path), load_split(path))
+    return Owned(None, load_graph(path), load_split(path), content_of([path]))
+
+
+def content_of(files: Sequence[Path]) -> str:
+    """One checksum of some files."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode())
+        with file.open("rb") as opened:
+            while piece := opened.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedsage.errors import ProtocolError
@@ -48,6 +48,15 @@ class Miss:
     why: str  # it did not answer in time, or what was wrong with its answer
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one owner has taken part in: from there it can go on after a restart."""
+
+    neighgen: int = 0  # rounds, counted to the last one that it answered
+    classifier: int = 0
+    mended: bool = False  # whether its graph was
+
+
 class Engine(ABC):
     """Runs an owner-side procedure on every owner and returns the replies by owner.
 
@@ -67,6 +76,7 @@ class Engine(ABC):
         }
         self.guard = Guard()
         self.misses: list[Miss] = []  # whoever reads them takes them out
+        self.taken = dict.fromkeys(self.owners, Taken())
         self._owed: dict[OwnerId, list[tuple[Procedure[Any, Any, Any], Any]]] = {}
         self._holding = list(self.owners)  # have the classifier that was broadcast last
 
@@ -76,10 +86,18 @@ class Engine(ABC):
     ) -> dict[OwnerId, Reply | Miss]:
         """Requests there and replies back."""
 
+    def name_of(self, owner: OwnerId) -> str:
+        """What to call an owner."""
+        return str(owner)
+
     def exchange(
-        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        requests: Mapping[OwnerId, Request],
+        least: int | None = None,
     ) -> dict[OwnerId, Reply]:
-        """Ask those owners, and return the replies that may be used."""
+        """Ask those owners, and return the replies that may be used: ``least`` of them."""
+        least = self.min_owners if least is None else least
         ready = self._settle(requests)
         answers = self.carry(procedure, ready)
         replies = {i: reply for i, reply in answers.items() if not isinstance(reply, Miss)}
@@ -88,16 +106,28 @@ class Engine(ABC):
             missed.append(Miss(i, procedure.name, why))
             del replies[i]
         self.misses += missed
+        for i in replies:
+            self.taken[i] = after(self.taken[i], procedure, requests[i])
         if procedure.owed:
             for i in [i for i in requests if i not in replies]:
                 self._owed.setdefault(i, []).append((procedure, requests[i]))
-        if len(replies) < min(self.min_owners, len(requests)):
+        if len(replies) < min(least, len(requests)):
+            who = " ".join(f"Owner {self.name_of(miss.owner)}: {miss.why}." for miss in missed)
             raise ProtocolError(
                 f"{len(replies)} of {len(requests)} owners gave an answer to {procedure.name} "
-                f"that can be used, but {self.min_owners} are needed. "
-                + " ".join(f"Owner {miss.owner}: {miss.why}." for miss in missed)
+                f"that can be used, but {least} are needed. {who}"
             )
         return replies
+
+    def leave_out(self, absent: Sequence[OwnerId]) -> None:
+        """Go on without these owners altogether."""
+        self.owners = [i for i in self.owners if i not in absent]
+        self._holding = [i for i in self._holding if i not in absent]
+
+    @property
+    def holding(self) -> Sequence[OwnerId]:
+        """Who has the classifier that was broadcast last."""
+        return self._holding
 
     def _settle(self, requests: Mapping[OwnerId, Request]) -> dict[OwnerId, Request]:
         """The requests to owners that are owed nothing, once what is owed was sent again."""
@@ -108,6 +138,7 @@ class Engine(ABC):
                 if isinstance(answer, Miss):
                     self.misses.append(answer)
                     break
+                self.taken[i] = after(self.taken[i], procedure, request)
                 self._owed[i].pop(0)
             else:
                 del self._owed[i]
@@ -175,4 +206,18 @@ class Engine(ABC):
 
     def test_classifier(self) -> dict[OwnerId, Hits]:
         """Hits on every owner's test nodes, queried on what that owner holds."""
-        return self._ask_all(procedures.TEST_CLASSIFIER, Ask(0))
+        asked = dict.fromkeys(self._holding, Ask(0))
+        return self.exchange(procedures.TEST_CLASSIFIER, asked)
+
+
+def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
+    """What an owner has taken part in once it answered."""
+    if procedure.name in (
+        procedures.UPDATE_NEIGHGEN.name,
+        procedures.UPDATE_SHARED_NEIGHGEN.name,
+    ):
+        return replace(taken, neighgen=request.t + 1)
+    if procedure.name == procedures.LOCAL_UPDATE_C.name:
+        return replace(taken, classifier=request.t + 1)
+    mends = procedure.owed and procedure.name in procedures.PROCEDURES
+    return replace(taken, mended=True) if mends else taken

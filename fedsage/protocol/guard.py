@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from statistics import median
@@ -18,6 +19,8 @@ from fedsage.protocol.messages import (
     Classifier,
     ClassifierUpdate,
     ClassLinks,
+    ColumnSquares,
+    ColumnSums,
     GenGradients,
     GenOffer,
     GenOffers,
@@ -59,6 +62,7 @@ class Guard:
             if isinstance(request, Classifier):
                 self.phi = request.phi
         wrong = {i: self.misfit(i, requests[i], reply) for i, reply in replies.items()}
+        wrong |= unlike_the_others({i: one for i, one in replies.items() if not wrong[i]})
         broken = {i: not_finite(reply) for i, reply in replies.items() if not wrong[i]}
         if replies and all(broken.get(i) for i in replies):
             first = next(iter(broken.values()))
@@ -84,6 +88,8 @@ class Guard:
         if isinstance(reply, GenOffer) and isinstance(request, Ask):
             if reply.t != request.t:
                 return f"an offer of round {reply.t}, but round {request.t} was asked for"
+            if reply.z.ndim != 2:
+                return f"embeddings of shape {tuple(reply.z.shape)}"
             return other_shapes(reply.hg, self.hg) if self.hg else None
         if isinstance(reply, GenGradients) and isinstance(request, GenOffers):
             return strange_gradients(reply, request)
@@ -113,14 +119,13 @@ class Guard:
         if not known:
             return {}
         usual = self.usual.get(name, norm_of(self.phi))
-        if len(known) > 2:
-            usual = median(known.values())
-        limit = TOO_LARGE * usual
-        found = {
-            i: f"an update of size {size:.3g}, where {usual:.3g} is usual"
-            for i, size in known.items()
-            if usual > 0 and size > limit
+        found = too_large(known, usual, "an update")
+        moments = {
+            i: norm_of(reply.moments)
+            for i, reply in replies.items()
+            if isinstance(reply, ClassifierUpdate) and reply.moments and i not in found
         }
+        found |= too_large(moments, math.inf, "moments")
         if fine := [size for i, size in known.items() if i not in found]:
             self.usual[name] = median(fine)
         return found
@@ -135,6 +140,39 @@ class Guard:
         if isinstance(reply, GenGradients):
             return max((norm_of(gradient) for gradient in reply.of.values()), default=0.0)
         return None
+
+
+def too_large(sizes: Mapping[OwnerId, float], usual: float, what: str) -> dict[OwnerId, str]:
+    """Whose is a hundred times as large as the median; with two owners or one, as usual."""
+    if len(sizes) > 2:
+        usual = median(sizes.values())
+    return {
+        i: f"{what} of size {size:.3g}, where {usual:.3g} is usual"
+        for i, size in sizes.items()
+        if usual > 0 and size > TOO_LARGE * usual
+    }
+
+
+def unlike_the_others(replies: Mapping[OwnerId, Any]) -> dict[OwnerId, str]:
+    """Whose reply does not have the form that most have, where all must have one form."""
+    forms = {i: form for i, reply in replies.items() if (form := form_of(reply)) is not None}
+    if not forms:
+        return {}
+    usual, _ = Counter(forms.values()).most_common(1)[0]
+    return {i: "another form than the others'" for i, form in forms.items() if form != usual}
+
+
+def form_of(reply: Any) -> tuple[Any, ...] | None:
+    """What must be the same in all owners' replies."""
+    if isinstance(reply, ClassifierUpdate):
+        return tuple(sorted(reply.moments))
+    if isinstance(reply, GenOffer):
+        return tuple(reply.z.shape[1:])
+    if isinstance(reply, ClassLinks):
+        return tuple(reply.count.shape)
+    if isinstance(reply, ColumnSums):
+        return (*reply.count.shape, *reply.total.shape)
+    return tuple(reply.total.shape) if isinstance(reply, ColumnSquares) else None
 
 
 def strange_gradients(reply: GenGradients, request: GenOffers) -> str | None:

@@ -54,7 +54,7 @@ class Home(Protocol):
 
 
 AGREE: Procedure[Home, Agreement, Joined] = Procedure(
-    "agree", "evaluate", Agreement, Joined, lambda home, ask: home.agree(ask), owed=True
+    "agree", "evaluate", Agreement, Joined, lambda home, ask: home.agree(ask)
 )
 COLUMN_SUMS: Procedure[Home, Ask, ColumnSums] = Procedure(
     "column_sums", "evaluate", Ask, ColumnSums, lambda home, ask: home.column_sums(ask)
@@ -65,7 +65,7 @@ COLUMN_SQUARES: Procedure[Home, ColumnMeans, ColumnSquares] = Procedure(
 )  # fmt: skip
 RECEIVE_SCALE: Procedure[Home, ColumnScale, Ready] = Procedure(
     "receive_scale", "evaluate", ColumnScale, Ready,
-    lambda home, scale: home.receive_scale(scale), owed=True,
+    lambda home, scale: home.receive_scale(scale),
 )  # fmt: skip
 ABLE: Procedure[Home, Step, Able] = Procedure(
     "able", "evaluate", Step, Able, lambda home, step: home.able(step)
@@ -88,17 +88,15 @@ JOINING = {
 def agree(
     engine: Engine, run: str, version: str, settings: str, names: Sequence[str]
 ) -> dict[OwnerId, Joined]:
-    """Every owner joins; versions, features and classes must be the same everywhere."""
+    """Every owner joins, with the same features and classes as all others.
+
+    Who is not there is left out of the run. Owners compare versions themselves.
+    """
     asked = {i: Agreement(run, i, version, settings) for i in engine.owners}
     joined = engine.exchange(AGREE, asked)
-    for what, hint in (
-        ("version", "Install the same version of fedsage everywhere."),
-        ("schema", "Give every owner the same schema.toml."),
-    ):
-        seen = {i: getattr(reply, what) for i, reply in joined.items()}
-        if what == "version":
-            seen |= {-1: version}
-        check_same(what, seen, names, hint)
+    engine.leave_out([i for i in engine.owners if i not in joined])
+    schemas = {i: reply.schema for i, reply in joined.items()}
+    check_same("schema", schemas, names, "Give every owner the same schema.toml.")
     return joined
 
 
@@ -117,13 +115,17 @@ def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hin
 
 def agree_on_scale(engine: Engine) -> ColumnScale:
     """Mean and deviation of every column over all owners, from sums alone."""
-    sums = engine.exchange(COLUMN_SUMS, dict.fromkeys(engine.owners, Ask(0)))
+    everyone = len(engine.owners)
+    sums = engine.exchange(COLUMN_SUMS, dict.fromkeys(engine.owners, Ask(0)), everyone)
     count = np.sum([one.count.numpy() for one in sums.values()], axis=0)
     total = np.sum([one.total.numpy() for one in sums.values()], axis=0)
     means = ColumnMeans(torch.from_numpy(mean_of(count, total)))
-    replies = engine.exchange(COLUMN_SQUARES, dict.fromkeys(sums, means))
+    replies = engine.exchange(COLUMN_SQUARES, dict.fromkeys(sums, means), everyone)
     squares = np.sum([one.total.numpy() for one in replies.values()], axis=0)
     found = scale_of(count, total, squares)
-    scale = ColumnScale(torch.from_numpy(found.mean), torch.from_numpy(found.std))
-    engine.exchange(RECEIVE_SCALE, dict.fromkeys(sums, scale))
-    return scale
+    return ColumnScale(torch.from_numpy(found.mean), torch.from_numpy(found.std))
+
+
+def give_scale(engine: Engine, scale: ColumnScale) -> None:
+    """Every owner scales its columns; nobody may miss that."""
+    engine.exchange(RECEIVE_SCALE, dict.fromkeys(engine.owners, scale), len(engine.owners))

@@ -198,7 +198,8 @@ class Step:
     """S → D_i, after a restart: a moment of the run to go on from."""
 
     phase: str
-    t: int  # rounds of that phase that are over
+    t: int  # rounds of that phase that D_i took part in
+    mended: bool  # whether its graph was mended by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ class Finish:
     """S → D_i: the run is over; which of its graphs D_i had better query."""
 
     view: str
+    model: str  # checksum of the classifier that D_i must have by now
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,10 @@ def owners(run: Run) -> str:
     names = [f"D{i}" for i in range(len(lines))]
     if is_federated(run.result):
         few = [
-            (name, f"{one['nodes']:,}", f"{one['test']:,}", spread([one["local"]]))
+            (f"{name} {one.get('name') or ''}", f"{one['nodes']:,}", f"{one['test'] or 0:,}",
+             spread([one["local"]]))
             for name, one in zip(names, lines, strict=True)
-        ]
+        ]  # fmt: skip
         note = "What owners told the server of themselves."
         return section("Owners", note, table(("owner", "nodes", "test nodes", "local"), few))
     classes = run.result["class_names"]

@@ -41,9 +41,9 @@ MESSAGES = [
     messages.ColumnMeans(torch.randn(2).double()),
     messages.ColumnSquares(torch.zeros(0)),
     messages.ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
-    messages.Step("neighgen", 4),
+    messages.Step("neighgen", 4, True),
     messages.Able(True),
-    messages.Finish("both"),
+    messages.Finish("both", "abc"),
     messages.Ready(),
 ]
 

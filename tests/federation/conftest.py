@@ -43,6 +43,7 @@ class SiteEngine(Engine):
         super().__init__(range(len(sites)), least)
         self.sites = sites
         self.log: list[tuple[int, str]] = []
+        self.frames: list[tuple[int, bytes]] = []
 
     def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
         replies: dict[int, Any | Miss] = {}
@@ -50,6 +51,7 @@ class SiteEngine(Engine):
             self.log.append((i, procedure.name))
             frame = self.sites[i].answer(procedure.name, encode(request))
             self.sites[i].gate.check(procedure.name, frame)
+            self.frames.append((i, frame))
             replies[i] = decode(procedure.reply, frame)
         return replies
 

@@ -18,7 +18,7 @@ from fedsage.config import Config
 from fedsage.engines.keeper import Keeper
 from fedsage.engines.wire import decode, encode
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.evaluation.results import write_json
+from fedsage.evaluation.results import SETTINGS, write_json
 from fedsage.federation.gate import ASKED, Gate, agreed_shapes
 from fedsage.federation.words import what_leaves
 from fedsage.graph.io import save_graph, write_atomically
@@ -110,6 +110,7 @@ class Site:
         )
         words = what_leaves(config, self.owned.num_numbers)
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
+        write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
         self.tell(words)
         self.gate.folder, self.gate.way = self.folder, self.way
         self.gate.agreed = agreed_shapes(self.plan, self.owned.num_numbers)

@@ -53,6 +53,7 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
         assert (folder / "neighgen.safetensors").stat().st_size > 0
         assert model.scale is not None and model.schema is not None
         assert "What leaves this house" in (folder / "what-leaves.txt").read_text()
+        assert json.loads((folder / "settings.json").read_text())["run"]["method"]
 
 
 def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from fedsage.evaluation.results import HistoryLine, Provenance, write_json, writ
 from fedsage.federation.serve import serve
 from fedsage.models.classifier import save_models
 from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.joining import AGREE
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
 
@@ -35,6 +36,7 @@ FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a re
 STATUS, GROUP = "status.json", "fedsage"
 GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
 TICK = 0.01
+TO_START = 120.0  # seconds at least for the first answer: an owner's process starts meanwhile
 
 
 class NVFlareEngine(Engine):
@@ -113,6 +115,7 @@ class NVFlareEngine(Engine):
         Little is as long as the others take, or took the last time, and a second more.
         """
         start, others = time.monotonic(), None
+        deadline = max(self.deadline, TO_START) if name == AGREE.name else self.deadline
         with arrived:
             while not asked <= set(found):
                 if self.abort.triggered:
@@ -124,7 +127,7 @@ class NVFlareEngine(Engine):
                         others = taken
                     if taken > 2 * max(usual, others or 0.0) + GRACE:
                         return
-                if taken > self.deadline:
+                if taken > deadline:
                     return
                 arrived.wait(TICK)
             self.took[name] = time.monotonic() - start

@@ -93,7 +93,7 @@ def louvain_runs(dataset: str) -> list[dict[str, Any]]:
     found = [
         run | {"owners": run["M"], "partition": "louvain"}
         for run in held("reproduce/best/table-main")
-    ] or held(f"accuracy-best-{dataset}")
+    ]
     return [
         run | {"arm": ALSO[run["method"]]}
         for run in found

@@ -28,7 +28,7 @@ from fedsage.evaluation.results import HistoryLine, Provenance, write_json, writ
 from fedsage.federation.serve import serve
 from fedsage.models.classifier import save_models
 from fedsage.protocol.engine import Engine, Miss
-from fedsage.protocol.joining import AGREE
+from fedsage.protocol.joining import JOINING
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
 
@@ -36,7 +36,7 @@ FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a re
 STATUS, GROUP = "status.json", "fedsage"
 GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
 TICK = 0.01
-TO_START = 120.0  # seconds at least for the first answer: an owner's process starts meanwhile
+TO_START = 120.0  # seconds at least before and after training: processes start, data is read
 
 
 class NVFlareEngine(Engine):
@@ -115,7 +115,7 @@ class NVFlareEngine(Engine):
         Little is as long as the others take, or took the last time, and a second more.
         """
         start, others = time.monotonic(), None
-        deadline = max(self.deadline, TO_START) if name == AGREE.name else self.deadline
+        deadline = max(self.deadline, TO_START) if name in JOINING else self.deadline
         with arrived:
             while not asked <= set(found):
                 if self.abort.triggered:

@@ -113,7 +113,7 @@ VICTIMS = {2: "owner-1's job", 5: "owner-1", 8: "server"}  # by the round they a
 def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
     coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
-    config = config_on(hospitals, "fedsage+neighgen", rounds=12, deadline=5)
+    config = config_on(hospitals, "fedsage+neighgen", rounds=12, deadline=15)
     wanted = run_config(config, ignore_line).record.model_sha256
     for t, victim in VICTIMS.items():
         kit = party(coordinator, victim.removesuffix("'s job"))

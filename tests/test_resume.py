@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.kills import killed_run, model_of
 from fedsage.config import Config, load_config
+from fedsage.engines import checkpoint as checkpoint_module
 from fedsage.errors import StorageError
 from fedsage.evaluation.results import HistoryLine
 from fedsage.runs import ignore_line, run_config
@@ -112,11 +113,11 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     stopped_after(config, 2, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.state")}
 
-    def full(self: Path, data: bytes) -> int:
+    def full(path: Path, *pieces: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr(checkpoint_module, "write_pieces", full)
         with pytest.raises(StorageError, match=r"No space left.*--resume"):
             run_config(config, ignore_line, checkpoint=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.state")} == before

@@ -35,7 +35,7 @@ class Shelf:
         partial = path.with_suffix(".partial")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(checksum(body) + b"\n" + body)
+            write_pieces(partial, checksum(body) + b"\n", body)
             if self.durable:
                 settle_on_disk(partial)
             os.replace(partial, path)
@@ -71,6 +71,13 @@ class Shelf:
             return None
 
 
+def write_pieces(path: Path, *pieces: bytes) -> None:
+    """One after the other, without making one of them first."""
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
 def settle_on_disk(path: Path) -> None:
     """Wait until the disk has it."""
     handle = os.open(path, os.O_RDONLY)
@@ -82,4 +89,4 @@ def settle_on_disk(path: Path) -> None:
 
 def checksum(body: bytes) -> bytes:
     """Tells a file that was cut short or altered."""
-    return hashlib.blake2b(body, digest_size=32).hexdigest().encode()
+    return hashlib.sha256(body).hexdigest().encode()

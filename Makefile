@@ -21,7 +21,7 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m ""
+	$(BIN)/pytest -m "" -n 2 --dist loadfile
 
 format: .venv/installed-dev
 	$(BIN)/ruff format .

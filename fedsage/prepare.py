@@ -95,11 +95,16 @@ def plan_of(config: Config, num_features: int, num_classes: int, nodes: Sequence
     )
 
 
+def blank_neighgen(plan: Plan) -> NeighGen:
+    """A NeighGen as it is in this run, for its shapes alone."""
+    return NeighGen(plan.gen.shape, generator(0, "shapes alone"))
+
+
 def exchange_bytes(plan: Plan, rounds_gen: int) -> int:
     """About how much NeighGen's exchange carries: it grows with the square of owners."""
     owners = len(plan.nodes)
     partners = min(plan.partners or owners, owners) - (0 if plan.partners else 1)
-    hg = parameters_of(NeighGen(plan.gen.shape, generator(0, "shapes alone")).hg)
+    hg = parameters_of(blank_neighgen(plan).hg)
     weights = sum(4 * weight.numel() for weight in hg.values())
     offer = weights + 4 * plan.gen.batch_size * plan.gen.shape.widths[-1]
     each = offer + partners * offer + partners * weights + weights

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from fedsage.engines.wire import decode
 from fedsage.errors import PrivacyError, StorageError
-from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import parameters_of
-from fedsage.prepare import Plan
+from fedsage.prepare import Plan, blank_neighgen
 from fedsage.protocol.guard import Shapes, leaves, other_shapes, shapes_of
 from fedsage.protocol.joining import JOINING
 from fedsage.protocol.messages import (
@@ -30,7 +29,6 @@ from fedsage.protocol.messages import (
     Sketch,
 )
 from fedsage.protocol.procedures import PROCEDURES, Procedure
-from fedsage.rng import generator
 
 SENT = "sent.jsonl"
 ASKED: dict[str, Procedure[Any, Any, Any]] = {**PROCEDURES, **JOINING}
@@ -98,7 +96,7 @@ class Agreed:
 
 def agreed_shapes(plan: Plan, numbers: int) -> Agreed:
     """What leaves in a run by this plan."""
-    neighgen = NeighGen(plan.gen.shape, generator(0, "shapes alone"))
+    neighgen = blank_neighgen(plan)
     return Agreed(
         phi=shapes_of(plan.phi.phi),
         hg=shapes_of(parameters_of(neighgen.hg)),

@@ -14,9 +14,15 @@ from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.journal import DiskJournal, ServerState, step_of
 from fedsage.methods import Outcome, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
-from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.prepare import Plan, check_generator, mending_of, plan_of, way_of_mending
+from fedsage.prepare import (
+    Plan,
+    blank_neighgen,
+    check_generator,
+    mending_of,
+    plan_of,
+    way_of_mending,
+)
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.guard import shapes_of
 from fedsage.protocol.joining import (
@@ -29,7 +35,6 @@ from fedsage.protocol.joining import (
 )
 from fedsage.protocol.messages import ColumnScale, Finish, Joined, OwnerId, Step
 from fedsage.record import Stopwatch, federated_record
-from fedsage.rng import generator
 
 FEDERATED = ("fedsage", "fedsage+", *(f"fedsage+{way}" for way in EXCHANGED))
 
@@ -106,8 +111,7 @@ def agreed_plan(config: Config, engine: Engine, joined: dict[OwnerId, Joined]) -
     sizes = [one.nodes for one in joined.values()]
     plan = plan_of(config, first.features, first.classes, sizes)
     engine.guard.weights = {i: one.weight for i, one in joined.items()}
-    neighgen = NeighGen(plan.gen.shape, generator(0, "shapes alone"))
-    engine.guard.hg = shapes_of(parameters_of(neighgen.hg))
+    engine.guard.hg = shapes_of(parameters_of(blank_neighgen(plan).hg))
     return plan
 
 

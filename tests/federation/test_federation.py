@@ -126,9 +126,8 @@ def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
                 assert found is not None
                 kill(job_process(kit) if victim.endswith("job") else found)
 
-        with pytest.raises(ProtocolError, match="--resume") as caught:
+        with pytest.raises(ProtocolError, match="--resume"):
             federated(coordinator, config, tmp_path / "run", resume=t > 2, on_line=on_line)
-        print(victim, caught.value)
         if not victim.endswith("job"):
             start(kit, None, quiet)
     time.sleep(3)  # owners notice that their server is back

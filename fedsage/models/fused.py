@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from fedsage.graph.graph import Graph
 from fedsage.models import fused_kernel
 from fedsage.models.dropout import threshold
 from fedsage.models.fused_cache import read_only
-from fedsage.models.fused_rows import LANES
+from fedsage.models.fused_room import borrowed, sizes_of
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.nearest import nearest_sparse
 from fedsage.models.optimizer import make_optimizer
@@ -55,23 +54,25 @@ def fused_epoch(
     firsts, seconds, step = moments(optimizer, weights)
     num_steps = -(-len(nodes) // training.batch_size)
     phi = tuple(weight.detach().numpy() for weight in weights)
-    loss = fused_kernel.epoch(
-        generator,
-        order,
-        graph.y[order],
-        (read_only(graph.indptr), read_only(graph.indices)),
-        feature_arrays(graph),
-        *(in_full(arrays, graph.num_classes) for arrays in (phi, firsts, seconds)),
-        workspace(graph, model.shape, training, len(nodes)),
-        (
-            step,
-            OPTIMIZERS[training.optimizer],
-            float(training.eta),
-            float(training.weight_decay),
-            HEADS[model.shape.head],
-            threshold(training.dropout),
-        ),
+    settings = (
+        step,
+        OPTIMIZERS[training.optimizer],
+        float(training.eta),
+        float(training.weight_decay),
+        HEADS[model.shape.head],
+        threshold(training.dropout),
     )
+    with borrowed(sizes_of(graph, model.shape, training)) as work:
+        loss = fused_kernel.epoch(
+            generator,
+            order,
+            graph.y[order],
+            (read_only(graph.indptr), read_only(graph.indices)),
+            feature_arrays(graph),
+            *(in_full(arrays, graph.num_classes) for arrays in (phi, firsts, seconds)),
+            tuple(work),
+            settings,
+        )
     for weight in () if training.optimizer == "sgd" else weights:
         optimizer.state[weight]["step"].fill_(step + num_steps)
     return float(loss) / len(nodes)
@@ -93,99 +94,6 @@ def in_full(arrays: tuple[Array, ...], num_classes: int) -> tuple[Array, ...]:
         return arrays
     shape = (0,) if arrays[0].ndim == 1 else (num_classes, 0)
     return *arrays, np.empty(shape, np.float32), np.empty(0, np.float32)
-
-
-class Workspace(NamedTuple):
-    """Room for one batch: what the kernel computes and forgets."""
-
-    position: Array  # of a node among the inputs
-    inputs: Array  # the distinct nodes of the batch, its neighbors and theirs
-    every: Array  # of the inputs
-    needed: Array  # which of them are somebody's neighbor
-    picked_1: Array
-    picked_2: Array
-    shares_1: Array
-    shares_2: Array
-    words: Array  # of random bits
-    x_own: Array
-    x_near: Array
-    near: Array
-    dnear: Array
-    h1: Array
-    dh1: Array
-    around: Array
-    daround: Array
-    h2: Array
-    dh2: Array
-    length: Array
-    logits: Array
-    dlogits: Array
-    w2_own_t: Array
-    w2_near_t: Array
-    w_head_t: Array
-    g1_own: Array
-    g1_near: Array
-    gb1: Array
-    g2_own: Array
-    g2_near: Array
-    gb2: Array
-    g_head: Array
-    gb_head: Array
-
-
-def workspace(graph: Graph, shape: SageShape, training: Training, num_nodes: int) -> Workspace:
-    """Room for the largest batch there can be."""
-    fan_1, fan_2 = training.fanouts
-    d_x, (d1, d2), classes = graph.num_features, shape.widths, shape.num_classes
-    direct = shape.head == "direct"
-    d2, d_head = (classes, 0) if direct else (d2, d2)
-    b = min(training.batch_size, num_nodes)
-    t1 = min(b * (1 + fan_2), graph.num_nodes)  # inputs are distinct nodes
-    t0 = min(t1 * (1 + fan_1), graph.num_nodes)
-    dense = t1 if isinstance(graph.x, np.ndarray) else 0
-    padded = -(-classes // LANES) * LANES
-
-    def table(*size: int) -> Array:
-        return np.empty(size, np.float32)
-
-    def zeros(*size: int) -> Array:
-        return np.zeros(size, np.float32)
-
-    return Workspace(
-        position=np.full(graph.num_nodes, -1, np.int32),
-        inputs=np.empty(t0, np.int64),
-        every=np.ones(t0, np.bool_),
-        needed=np.empty(t0, np.bool_),
-        picked_1=np.empty((t1, fan_1), np.int32),
-        picked_2=np.empty((b, fan_2), np.int32),
-        shares_1=np.full(t1 * fan_1, 1 / fan_1, np.float32),
-        shares_2=np.full(b * fan_2, 1 / fan_2, np.float32),
-        words=np.empty(-(-max(t1 * d1, b * d2) // 8), np.uint64),
-        x_own=table(dense, d_x),
-        x_near=table(dense, d_x),
-        near=table(t0, d1),
-        dnear=table(t0, d1),
-        h1=table(t1, d1),
-        dh1=table(t1, d1),
-        around=table(b, d1),
-        daround=table(b, d1),
-        h2=table(b, d2),
-        dh2=table(b, d2),
-        length=table(b),
-        logits=table(b, padded),
-        dlogits=table(b, classes),
-        w2_own_t=table(d2, d1),
-        w2_near_t=table(d2, d1),
-        w_head_t=zeros(d_head, padded),
-        g1_own=zeros(d_x, d1),
-        g1_near=zeros(d_x, d1),
-        gb1=zeros(d1),
-        g2_own=zeros(d1, d2),
-        g2_near=zeros(d1, d2),
-        gb2=zeros(d2),
-        g_head=zeros(classes, d_head),
-        gb_head=zeros(classes if d_head else 0),
-    )
 
 
 def feature_arrays(graph: Graph) -> tuple[Array, Array, Array, Array]:

@@ -51,8 +51,9 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
     """One pass over ``nodes`` (in order), one optimizer step a batch; the summed loss.
 
     ``weights``, ``firsts`` and ``seconds`` (the moments) are tuples in the same order; ``work``
-    is room to work in, as ``fused.py`` lays it out; ``settings`` begin with the number of
-    steps that the optimizer has made.
+    is room to work in, as ``fused_room.py`` lays it out; ``settings`` begin with the number
+    of steps that the optimizer has made. All are plain tuples: kept code names the types of
+    its arguments, and a class of ours that has moved could not be found when it is loaded.
     """
     indptr, indices = links
     x_indptr, x_indices, x_data, x_dense = features

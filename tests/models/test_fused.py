@@ -23,6 +23,7 @@ from fedsage.graph.graph import Graph
 from fedsage.models import fused_kernel
 from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
 from fedsage.models.fused import fused_epoch
+from fedsage.models.fused_room import MOST_SIZES, SPARE
 from fedsage.models.fused_rows import add_rows, spread_row
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.optimizer import make_optimizer, moments_of
@@ -100,6 +101,15 @@ def test_one_step_by_either_kernel_is_the_same_to_rounding(
             torch.testing.assert_close(
                 seen[name], expected[name], rtol=share, atol=share * most + floor
             )
+
+
+def test_a_row_of_one_value_has_no_gradient_once_it_is_normalized() -> None:
+    graph = random_graph(30, 8, 3, 60, dense=False)
+    shape = SageShape(8, 3, (6, 1), "l2")
+    _, _, moments, _ = after(fused_epoch, graph, shape, Training(batch_size=30), 1)
+    for name, moment in moments.items():
+        if name.endswith("exp_avg"):
+            assert bool(moment.any()) == name.startswith("head"), name
 
 
 @pytest.mark.parametrize("head", ["relu", "l2", "direct"])
@@ -210,6 +220,27 @@ def test_two_runs_are_equal_to_the_bit_also_beside_each_other(graph: Graph) -> N
         assert losses == runs[0][0]
         for seen, expected in ((weights, runs[0][1]), (moments, runs[0][2])):
             assert all(torch.equal(seen[name], expected[name]) for name in expected)
+
+
+def test_room_that_others_have_used_changes_no_bit(graph: Graph) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, (24, 12))
+    training = Training(0.01, "adam", 1e-3, 16, dropout=0.3)
+    SPARE.clear()
+    fresh = after(fused_epoch, graph, shape, training, 1)
+    smaller = graph.induced(np.arange(graph.num_nodes * 3 // 4))
+    after(fused_epoch, smaller, shape, training, 2)
+    assert len(SPARE) == 1, "graphs of about the same size share it"
+    for either in (replace(shape, head="l2"), shape):
+        used = after(fused_epoch, graph, either, training, 1)
+    assert used[0] == fresh[0]
+    assert all(torch.equal(used[1][name], fresh[1][name]) for name in fresh[1])
+
+
+def test_only_a_few_rooms_are_kept(graph: Graph) -> None:
+    for width in range(2, 12):
+        shape = SageShape(graph.num_features, graph.num_classes, (width, 3))
+        after(fused_epoch, graph, shape, Training(), 1)
+    assert 1 <= len(SPARE) <= MOST_SIZES
 
 
 def test_no_setting_compiles_the_kernel_again(graph: Graph) -> None:

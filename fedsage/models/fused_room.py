@@ -1,0 +1,159 @@
+"""Room for the compiled training step to work in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsage.graph.graph import Graph
+from fedsage.models.fused_rows import LANES
+from fedsage.models.graphsage import SageShape
+from fedsage.models.training import Training
+from fedsage.shapes import Array
+
+MOST_SIZES = 4  # kept at a time
+
+
+class Workspace(NamedTuple):
+    """Room for one batch: what the kernel computes and forgets."""
+
+    position: Array  # of a node among the inputs
+    inputs: Array  # the distinct nodes of the batch, its neighbors and theirs
+    every: Array  # of the inputs
+    needed: Array  # which of them are somebody's neighbor
+    picked_1: Array
+    picked_2: Array
+    shares_1: Array
+    shares_2: Array
+    words: Array  # of random bits
+    x_own: Array
+    x_near: Array
+    near: Array
+    dnear: Array
+    h1: Array
+    dh1: Array
+    around: Array
+    daround: Array
+    h2: Array
+    dh2: Array
+    length: Array
+    logits: Array
+    dlogits: Array
+    w2_own_t: Array
+    w2_near_t: Array
+    w_head_t: Array
+    g1_own: Array
+    g1_near: Array
+    gb1: Array
+    g2_own: Array
+    g2_near: Array
+    gb2: Array
+    g_head: Array
+    gb_head: Array
+
+
+class Sizes(NamedTuple):
+    """What the room for a batch depends on."""
+
+    nodes: int  # of the graph, or more
+    features: int
+    dense: bool
+    batch: int
+    fanouts: tuple[int, int]
+    widths: tuple[int, int]
+    head: int  # width of what goes into the head, 0 where there is none
+    classes: int
+
+
+def sizes_of(graph: Graph, shape: SageShape, training: Training) -> Sizes:
+    """Graphs of about the same size share one: their nodes are rounded up."""
+    nodes = 1 << (graph.num_nodes - 1).bit_length()
+    direct = shape.head == "direct"
+    (fan_1, fan_2), (d1, d2) = training.fanouts, shape.widths
+    return Sizes(
+        nodes=nodes,
+        features=graph.num_features,
+        dense=isinstance(graph.x, np.ndarray),
+        batch=min(training.batch_size, nodes),
+        fanouts=(fan_1, fan_2),
+        widths=(d1, shape.num_classes if direct else d2),
+        head=0 if direct else d2,
+        classes=shape.num_classes,
+    )
+
+
+SPARE: dict[Sizes, list[Workspace]] = {}
+
+
+@contextmanager
+def borrowed(sizes: Sizes) -> Iterator[Workspace]:
+    """Room that nobody else uses until it is given back.
+
+    Fresh memory costs up to a tenth of a short epoch, so room is kept for the next one.
+    The kernel leaves it as it found it.
+    """
+    if len(SPARE) == MOST_SIZES and sizes not in SPARE:
+        SPARE.clear()
+    spare = SPARE.setdefault(sizes, [])
+    try:
+        work = spare.pop()
+    except IndexError:
+        work = workspace(sizes)
+    yield work
+    spare.append(work)
+
+
+def workspace(sizes: Sizes) -> Workspace:
+    """Room for the largest batch there can be."""
+    fan_1, fan_2 = sizes.fanouts
+    d_x, (d1, d2), classes, d_head = sizes.features, sizes.widths, sizes.classes, sizes.head
+    b = sizes.batch
+    t1 = min(b * (1 + fan_2), sizes.nodes)  # inputs are distinct nodes
+    t0 = min(t1 * (1 + fan_1), sizes.nodes)
+    dense = t1 if sizes.dense else 0
+    padded = -(-classes // LANES) * LANES
+
+    def table(*size: int) -> Array:
+        return np.empty(size, np.float32)
+
+    def zeros(*size: int) -> Array:
+        return np.zeros(size, np.float32)
+
+    return Workspace(
+        position=np.full(sizes.nodes, -1, np.int32),
+        inputs=np.empty(t0, np.int64),
+        every=np.ones(t0, np.bool_),
+        needed=np.empty(t0, np.bool_),
+        picked_1=np.empty((t1, fan_1), np.int32),
+        picked_2=np.empty((b, fan_2), np.int32),
+        shares_1=np.full(t1 * fan_1, 1 / fan_1, np.float32),
+        shares_2=np.full(b * fan_2, 1 / fan_2, np.float32),
+        words=np.empty(-(-max(t1 * d1, b * d2) // 8), np.uint64),
+        x_own=table(dense, d_x),
+        x_near=table(dense, d_x),
+        near=table(t0, d1),
+        dnear=table(t0, d1),
+        h1=table(t1, d1),
+        dh1=table(t1, d1),
+        around=table(b, d1),
+        daround=table(b, d1),
+        h2=table(b, d2),
+        dh2=table(b, d2),
+        length=table(b),
+        logits=table(b, padded),
+        dlogits=table(b, classes),
+        w2_own_t=table(d2, d1),
+        w2_near_t=table(d2, d1),
+        w_head_t=zeros(d_head, padded),
+        g1_own=zeros(d_x, d1),
+        g1_near=zeros(d_x, d1),
+        gb1=zeros(d1),
+        g2_own=zeros(d1, d2),
+        g2_near=zeros(d1, d2),
+        gb2=zeros(d2),
+        g_head=zeros(classes, d_head),
+        gb_head=zeros(classes if d_head else 0),
+    )

@@ -1,6 +1,7 @@
 """The tables of docs/performance.md from what ``fedsage bench`` measured.
 
     fedsage bench --suite all --json > docs/results/bench.json
+    python benchmarks/kernels.py
     python benchmarks/performance.py
 
 Each suite's table stands between ``<!-- SUITE -->`` and ``<!-- /SUITE -->``, the machine
@@ -78,6 +79,19 @@ def machine_words(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['commit']}. {met} of {len(asked)} figures that have a target meet it."
 
 
+def kernels(found: Mapping[str, Any]) -> Iterator[str]:
+    """Accuracy by the compiled step and by torch."""
+    yield "| dataset | method | compiled | torch | difference, 95% | CPU s, compiled | torch |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in found["rows"]:
+        means = [f"{row[k]['mean']:.4f} ± {row[k]['std']:.4f}" for k in ("fused", "torch")]
+        gap = row["paired"]
+        among = f"{gap['difference']:+.4f} ({gap['from']:+.4f} to {gap['to']:+.4f})"
+        cpu = [number(row["cpu_seconds"][k]) for k in ("fused", "torch")]
+        cells = [row["dataset"], row["method"], *means, among, *cpu]
+        yield f"| {' | '.join(cells)} |"
+
+
 def renewed(text: str, found: Mapping[str, Any]) -> str:
     """The page with the tables of the suites that were measured."""
     suites: dict[str, list[Mapping[str, Any]]] = {}
@@ -99,7 +113,11 @@ def main() -> None:
             f"{measurements} is not there. Make it with 'fedsage bench --suite all --json'."
         )
     path = root / "docs" / "performance.md"
-    path.write_text(renewed(path.read_text(), json.loads(measurements.read_text())))
+    text = renewed(path.read_text(), json.loads(measurements.read_text()))
+    by_kernel = measurements.with_name("kernels.json")
+    if by_kernel.exists():
+        text = between_marks(text, "kernels", kernels(json.loads(by_kernel.read_text())))
+    path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -96,11 +96,10 @@ def headline(groups: Mapping[str, Sequence[Run]]) -> str:
 def owners(run: Run) -> str:
     """Sizes and labels of every owner."""
     lines = run.result["per_owner"]
-    names = [f"D{i}" for i in range(len(lines))]
+    names = [called(run, i) for i in range(len(lines))]
     if is_federated(run.result):
         few = [
-            (f"{name} {one.get('name') or ''}", f"{one['nodes']:,}", f"{one['test'] or 0:,}",
-             spread([one["local"]]))
+            (name, f"{one['nodes']:,}", f"{one['test'] or 0:,}", spread([one["local"]]))
             for name, one in zip(names, lines, strict=True)
         ]  # fmt: skip
         note = "What owners told the server of themselves."
@@ -135,11 +134,18 @@ def owners(run: Run) -> str:
     )  # fmt: skip
 
 
+def called(run: Run, owner: int) -> str:
+    """An owner's number as in the paper, and its name where it has one."""
+    lines = run.result["per_owner"]
+    name = lines[owner].get("name") if owner < len(lines) else None
+    return f"D{owner} {name}" if name else f"D{owner}"
+
+
 def absences(runs: Sequence[Run]) -> str:
     """Which rounds went without whom, and why."""
     rows = [
-        (run.result["method"], line["phase"], str(line["round"] + 1), f"D{miss['owner']}",
-         miss["procedure"], miss["why"])
+        (run.result["method"], line["phase"], str(line["round"] + 1),
+         called(run, miss["owner"]), miss["procedure"], miss["why"])
         for run in runs
         for line in run.history
         for miss in line.get("without", [])

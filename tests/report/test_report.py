@@ -65,6 +65,23 @@ def test_everything_people_ask_for_is_on_the_page(compared: Path) -> None:
     assert first["config"]["classifier"]["eta"] == 0.003 and "&quot;eta&quot;: 0.003" in html
 
 
+def test_a_round_without_an_owner_says_whom_by_name(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    result["per_owner"][1]["name"] = "north"
+    path.write_text(json.dumps(result))
+    assert "Rounds without an owner" not in page(read_runs([tmp_path / "run"]))
+    history = tmp_path / "run" / "history.jsonl"
+    first, *rest = history.read_text().splitlines(keepends=True)
+    miss = {"owner": 1, "procedure": "train", "why": "no answer in 60 s"}
+    history.write_text(
+        json.dumps(json.loads(first) | {"without": [miss]}) + "\n" + "".join(rest)
+    )
+    html = page(read_runs([tmp_path / "run"]))
+    assert "Rounds without an owner" in html and html.count("D1 north") >= 2
+
+
 def test_methods_come_in_the_order_they_were_compared_in(compared: Path) -> None:
     methods = [run.method for run in read_runs([compared])]
     assert list(dict.fromkeys(methods)) == ["locsage", "fedsage+neighgen", "fedsage"]

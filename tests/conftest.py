@@ -10,6 +10,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+import fedsage.graph.moving
 import fedsage.models.fused_kernel
 import fedsage.models.fused_nearest
 import tests.checker  # noqa: F401

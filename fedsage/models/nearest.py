@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from fedsage.graph.graph import squared_norms
 from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_nearest import search
-from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 
 QUERIES = 32  # compared at a time: their number is filled up with zeros to a multiple
 
@@ -89,10 +89,20 @@ def nearest_hidden(
     row = np.repeat(np.arange(len(of)), count)
     inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     candidate = missing.indices[np.repeat(missing.indptr[of], count) + inside]
-    distinct, position = np.unique(candidate, return_inverse=True)
-    picked = x_hidden[distinct]
-    product = picked @ np.ascontiguousarray(rows.detach().cpu().numpy().T)
-    distance = squared_norms(picked)[position] - 2 * product[position, row]
+    picked = x_hidden[candidate]
+    products = paired_products(picked, rows.detach().cpu().numpy(), row)
+    distance = squared_norms(picked) - 2 * products
     order = np.lexsort((distance, row))
     with_any, first = np.unique(row[order], return_index=True)
     return with_any, candidate[order][first]
+
+
+def paired_products(
+    x: FeatureRows, rows: Float[Array, "generated d_x"], of: Int[Array, " rows"]
+) -> Float[Array, " rows"]:
+    """The product of each row k of ``x`` with the row ``of[k]`` of ``rows``."""
+    if not issparse(x):
+        products: Float[Array, " rows"] = np.einsum("kd,kd->k", x, rows[of])
+        return products
+    terms = x.data * rows[np.repeat(of, np.diff(x.indptr)), x.indices]
+    return np.asarray(csr_array((terms, x.indices, x.indptr), shape=x.shape).sum(axis=1))

@@ -93,7 +93,6 @@ def step_seconds(
     plain = plain_step(graph, WIDTHS, training.fanouts[0], training.eta)
     linked = np.flatnonzero((graph.degrees > 0) & (graph.y >= 0))
     times: dict[str, list[float]] = {name: [] for name in (*EPOCHS, "plain", "bound")}
-    square = torch.ones(GEMM, GEMM)
     for _ in range(repeats + 1):
         nodes = draws.choice(linked, training.batch_size * steps, replace=False)
         batches = nodes.reshape(steps, -1)
@@ -101,9 +100,8 @@ def step_seconds(
             arguments = models[k], optimizers[k], graph, nodes, training, draws
             times[k].append(cpu_seconds(epoch, *arguments) / steps)
         times["plain"].append(cpu_seconds(steps_on, plain, torch.from_numpy(batches)) / steps)
-        gemm_flops = 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
         flops = [step_flops(graph, batch, shape, training, draws) for batch in batches[:3]]
-        times["bound"].append(float(np.mean(flops)) / gemm_flops)
+        times["bound"].append(float(np.mean(flops)) / gemm_speed())
     return {name: taken[1:] for name, taken in times.items()}  # the first warms up
 
 
@@ -130,6 +128,12 @@ def step_flops(
     head = 3 * len(batch) * d2 * shape.num_classes
     weights = 2 * graph.num_features * d1 + 2 * d1 * d2 + d2 * shape.num_classes
     return float(2 * (products + means + layer_2 + head) + ADAM_FLOPS * weights)
+
+
+def gemm_speed() -> float:
+    """Additions and multiplications a second in a product of square matrices."""
+    square = torch.ones(GEMM, GEMM)
+    return 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
 
 
 def cpu_seconds(work: Callable[..., object], *arguments: object) -> float:

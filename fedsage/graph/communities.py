@@ -14,7 +14,7 @@ from fedsage.graph.graph import frozen
 from fedsage.graph.moving import moved
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 
-LARGE = 50_000  # nodes; below, igraph makes all passes
+LARGE = 20_000  # nodes; below, igraph makes all passes
 SETTLED = 1000  # the first pass ends when fewer than one node in so many moves
 
 

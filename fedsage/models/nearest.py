@@ -16,7 +16,8 @@ from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_nearest import search
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 
-QUERIES = 32  # compared at a time: their number is filled up with zeros to a multiple
+QUERIES = 32  # rows are filled up with zeros to a multiple of that
+AT_A_TIME = 128  # rows searched for
 
 
 def nearest(
@@ -56,15 +57,20 @@ def nearest(
 def nearest_sparse(
     rows: Float[Array, "rows d_x"], x: SparseMatrix, squares: Float[Array, " V"]
 ) -> Int[Array, " rows"]:
-    """The same for sparse features, by compiled code."""
-    width = -(-len(rows) // QUERIES) * QUERIES
-    queries = np.zeros((rows.shape[1], width), np.float32)
-    queries[:, : len(rows)] = rows.T
+    """The same for sparse features, by compiled code.
+
+    A few rows at a time, as a table with one column each, so that more of it is in a cache.
+    """
     best = np.full(len(rows), np.inf, dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.int64)
     positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
     arrays = [read_only(array) for array in (*positions, x.data, squares)]
-    search(*arrays, queries, best, found)
+    for start in range(0, len(rows), AT_A_TIME):
+        part = rows[start : start + AT_A_TIME]
+        queries = np.zeros((rows.shape[1], -(-len(part) // QUERIES) * QUERIES), np.float32)
+        queries[:, : len(part)] = part.T
+        own = slice(start, start + len(part))
+        search(*arrays, queries, best[own], found[own])
     return found
 
 

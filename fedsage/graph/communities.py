@@ -65,10 +65,10 @@ def once(adjacency: SparseMatrix) -> EdgeIndex:
 
 def contracted(links: EdgeIndex, membership: NodeIds) -> coo_array:
     """How many links there are inside and between communities; smaller number first."""
-    ends = np.sort(membership[links], axis=0)
+    a, b = membership[links]
     size = int(membership.max()) + 1
-    ones = np.ones(ends.shape[1], dtype=np.float64)
-    return coo_array((ones, (ends[0], ends[1])), shape=(size, size)).tocsr().tocoo()
+    ends = np.minimum(a, b), np.maximum(a, b)
+    return coo_array((np.ones(len(a)), ends), shape=(size, size)).tocsr().tocoo()
 
 
 def by_igraph(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -10,31 +10,56 @@ import torch
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, feature_rows
-from fedsage.models.parameters import Inputs, Logits
+from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import product, sparse_product
 from fedsage.models.training import Training
-from fedsage.shapes import NodeIds, NodeLabels
+from fedsage.shapes import NodeFeatures, NodeIds, NodeLabels
 
 BATCH = 1024  # nodes whose sampled neighborhoods are computed at a time
+ROWS = 8192  # of a large table computed at a time
 
 
 @torch.no_grad()
 def infer_full(model: GraphSage, graph: Graph, nodes: NodeIds | None = None) -> Logits:
     """Logits of ``nodes``, or of every node, from all neighbors: layer by layer.
 
-    Each layer is two products for all nodes at once, weighted before they are averaged: that
-    moves as many numbers a link as the layer puts out. The last layer is for ``nodes`` alone.
+    Rows are weighted before they are averaged: that moves as many numbers a link as the layer
+    puts out. The last layer is for ``nodes`` alone. Of what is as long as the graph there are
+    two tables at a time; memory that is new costs more than the sums that go into it.
     """
     mean = full_mean(graph)
-    h: Inputs = feature_rows(graph.x, slice(None), model.device)
+    h: Inputs | NodeFeatures = graph.x
     for k, layer in enumerate(model.sage_layers):
-        messages = product(h, layer.phi_neighbors)
+        messages = weighted(h, layer.phi_neighbors)
         if nodes is not None and k + 1 == len(model.sage_layers):
             h, mean = h[nodes.copy()], mean[nodes]  # torch takes no array that is read-only
-        h = product(h, layer.phi_own).add_(sparse_product(mean, messages)).add_(layer.bias)
-        h = model.activate(h, k)
+        near = sparse_product(mean, messages)
+        for part in parts(len(near)):
+            own = product(some_rows(h, part, model.device), layer.phi_own)
+            near[part] = model.activate(own.add_(near[part]).add_(layer.bias), k)
+        h = near
     logits: Logits = model.head(h)
     return logits
+
+
+def parts(num_rows: int) -> Iterator[slice]:
+    """All rows, some at a time."""
+    for start in range(0, num_rows, ROWS):
+        yield slice(start, start + ROWS)
+
+
+def weighted(h: Inputs | NodeFeatures, weight: Hidden) -> Hidden:
+    """``h @ weight``, some rows at a time."""
+    room = np.empty((h.shape[0], weight.shape[1]), np.float32)
+    table = torch.from_numpy(room).to(weight.device)
+    for part in parts(len(room)):
+        table[part] = product(some_rows(h, part, weight.device), weight)
+    return table
+
+
+def some_rows(h: Inputs | NodeFeatures, part: slice, device: torch.device) -> Inputs:
+    """Those rows of hidden values, or of features."""
+    return h[part] if isinstance(h, torch.Tensor) else feature_rows(h, part, device)
 
 
 @torch.no_grad()

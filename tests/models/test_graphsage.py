@@ -59,6 +59,15 @@ def test_inference_by_layers_is_the_forward_pass_on_full_neighborhoods(
     torch.testing.assert_close(infer_full(model, graph), model(graph.x, [hop, hop]))
 
 
+def test_nodes_in_batches_give_the_same_logits(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    whole = infer_full(model, graph)
+    monkeypatch.setattr("fedsage.models.infer.ROWS", 7)
+    torch.testing.assert_close(infer_full(model, graph), whole)
+
+
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_some_nodes_have_the_logits_they_have_among_all(graph: Graph, layers: int) -> None:
     shape = SageShape(graph.num_features, graph.num_classes, (8, 6, 4)[:layers])

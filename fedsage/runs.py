@@ -26,6 +26,7 @@ from fedsage.graph.partition import Partition, partition
 from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
+from fedsage.models.sparse import load_products
 from fedsage.models.train import chosen_kernel
 from fedsage.prepare import (
     Setting,
@@ -202,6 +203,7 @@ def execute(
         on_start(kernel, 0 if alone else exchange_bytes(setting, config.neighgen.rounds_gen))
         if kernel == "fused":
             warm_up()
+        load_products()
     history: list[HistoryLine] = []
 
     def on_round(line: HistoryLine) -> None:
@@ -214,12 +216,11 @@ def execute(
         with watch.phase("evaluate"):
             outcomes = trained.outcomes
             local = local_hits(setting, config, outcomes)
-            judgement = judge_globally(setting, config, outcomes, "test")
-            tuned = judge_globally(setting, config, outcomes, "val")
+            judged = judge_globally(setting, config, outcomes)
             mending = mending_found(setting, trained.owners)
     record = record_of(
-        config, setting, watch, outcomes, trained.traffic, mending, local, judgement,
-        tuned.accuracy if tuned else None, out,
+        config, setting, watch, outcomes, trained.traffic, mending, local, judged.get("test"),
+        judged["val"].accuracy if "val" in judged else None, out,
     )  # fmt: skip
     record = replace(record, resumed=trained.resumed)
     record = replace(record, method=own.name) if own else record
@@ -254,17 +255,19 @@ def local_hits(
 
 
 def judge_globally(
-    setting: Setting, config: Config, outcomes: Sequence[Outcome], part: str
-) -> Judgement | None:
-    """Queries for test (or validation) nodes on G, where somebody holds it."""
-    chosen = [getattr(split, part) for split in setting.splits]
-    if setting.graph is None or not any(len(nodes) for nodes in chosen):
-        return None
-    nodes = [ids[own] for ids, own in zip(setting.owners.nodes, chosen, strict=True)]
+    setting: Setting, config: Config, outcomes: Sequence[Outcome]
+) -> dict[str, Judgement]:
+    """Queries for test and for validation nodes on G, of those that there are."""
+    if setting.graph is None:
+        return {}
+    split = list(zip(setting.owners.nodes, setting.splits, strict=True))
+    parts = {name: [ids[getattr(own, name)] for ids, own in split] for name in ("test", "val")}
+    parts = {name: owned for name, owned in parts.items() if any(len(ids) for ids in owned)}
     device = config.run.device
     models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
-    stream = generator(setting.seed, "evaluate")
-    return judge(models, setting.graph, nodes, setting.training, stream)
+    streams = [generator(setting.seed, "evaluate") for _ in parts]
+    found = judge(models, setting.graph, list(parts.values()), setting.training, streams)
+    return dict(zip(parts, found, strict=True))
 
 
 @contextlib.contextmanager

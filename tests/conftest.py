@@ -10,8 +10,10 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+import fedsage.graph.moving
 import fedsage.models.fused_kernel
 import fedsage.models.fused_nearest
+import fedsage.models.fused_product
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):

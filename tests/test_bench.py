@@ -10,6 +10,12 @@ from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
 from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.hot_spots import (
+    adam_figures,
+    beside_bound,
+    decoder_figures,
+    decoder_flops,
+)
 from fedsage.bench.plain import plain_step
 from fedsage.bench.scale import STEPS, Case, figures_of, take
 from fedsage.bench.step import adam_flops, compared, step_flops, step_seconds
@@ -110,6 +116,22 @@ def test_the_bound_counts_every_product_once() -> None:
     products, means = (3 + 3) * 5 * 2, (3 + 1) * 30 * 5 * 2
     assert flops == 2 * (products + means + 3 * (2 * 5 * 3 + 3 * 2))
     assert adam_flops(shape) == 14 * (2 * 4 * 5 + 2 * 5 * 3 + 3 * 2)
+
+
+def test_a_bound_counts_three_products_a_layer_but_one_gradient() -> None:
+    rows, z, hidden, words = 10, 4, 5, 6
+    forward = z * hidden + hidden * words
+    weights, inner = forward, hidden * words  # nobody asks for the gradient in z
+    assert decoder_flops((z, hidden, words), rows) == 2 * rows * (forward + weights + inner)
+
+
+def test_a_hot_spot_stands_beside_its_bound() -> None:
+    made = [*decoder_figures("a", 50, repeats=2), *adam_figures("a", 50, repeats=2)]
+    assert all(one.repeats == 2 and one.value > 0 for one in made)
+    assert [one.at_most for one in made] == [None, 3.0, None, 3.0]
+    beside, above = beside_bound("a", [3e-3, 4e-3, 2e-3], [1e-3, 1e-3, 1e-3], "bound")
+    assert (beside.value, beside.baseline) == (3.0, 1.0)
+    assert above.value == pytest.approx(3) and above.among == pytest.approx((2, 4))
 
 
 def test_the_baseline_learns_what_it_is_compared_with() -> None:

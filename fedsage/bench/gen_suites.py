@@ -13,8 +13,10 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from fedsage.bench.figure import Figure, figure_of, graphs, in_process, seconds
+from fedsage.bench.hot_spots import adam_figures, decoder_figures, matching_figures
 from fedsage.graph.datasets import DATASETS, find
 from fedsage.graph.graph import squared_norms
+from fedsage.graph.load import load
 from fedsage.models.nearest import nearest
 from fedsage.rng import generator
 from fedsage.shapes import Array
@@ -43,6 +45,7 @@ def matching_suite(repeats: int = 5) -> Iterator[Figure]:
                 f"matching, {name}, against {baseline}", [1e3 * one for one in ours], "ms",
                 [1e3 * one for one in taken], at_least=least if name == "msacademic" else None,
             )  # fmt: skip
+        yield from matching_figures(name, queries, x, repeats)
 
 
 def by_cdist(rows: Float[Tensor, "rows d_x"], x: Float[Tensor, "V d_x"]) -> Tensor:
@@ -56,10 +59,14 @@ def by_loop(rows: Float[Array, "rows d_x"], x: Float[Array, "V d_x"]) -> list[in
 
 
 def neighgen_suite(repeats: int = 3) -> Iterator[Figure]:
-    """The NeighGen phase of FedSage+: CPU seconds, bytes and peak memory, by M."""
-    here: list[str] = [name for name in DATASETS if name in ("cora", "msacademic")]
-    here = [name for name in here if find(name)]
-    for name, owners in product(here or ["synthetic"], (3, 10)):
+    """NeighGen's hot spots, and its phase of FedSage+: CPU seconds, bytes, memory, by M."""
+    here = [name for name in DATASETS if name in ("cora", "msacademic") and find(name)]
+    names: list[str] = [*here] or ["synthetic"]
+    for name in names:
+        num_features = load(name).num_features
+        yield from decoder_figures(f"neighgen, {name}", num_features, repeats)
+        yield from adam_figures(f"neighgen, {name}", num_features, repeats)
+    for name, owners in product(names, (3, 10)):
         code = (
             "from fedsage.config import load_config; from fedsage.runs import run_config; "
             "config = load_config({'run': {'method': 'fedsage+neighgen'}, "

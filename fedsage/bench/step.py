@@ -96,7 +96,6 @@ def step_seconds(graph: Graph, repeats: int, preset: str = "paper") -> dict[str,
     times: dict[str, list[float]] = {
         name: [] for name in (*EPOCHS, "plain", "bound", "no adam")
     }
-    square = torch.ones(GEMM, GEMM)
     for _ in range(repeats + 1):
         nodes = draws.choice(linked, training.batch_size * steps, replace=False)
         batches = nodes.reshape(steps, -1)
@@ -105,10 +104,10 @@ def step_seconds(graph: Graph, repeats: int, preset: str = "paper") -> dict[str,
             times[k].append(cpu_seconds(epoch, *arguments) / steps)
         few = batches[:PLAIN_STEPS]
         times["plain"].append(cpu_seconds(steps_on, plain, torch.from_numpy(few)) / len(few))
-        gemm_flops = 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
+        speed = gemm_speed()
         flops = [step_flops(graph, batch, shape, training, draws) for batch in batches[:3]]
-        times["no adam"].append(float(np.mean(flops)) / gemm_flops)
-        times["bound"].append((float(np.mean(flops)) + adam_flops(shape)) / gemm_flops)
+        times["no adam"].append(float(np.mean(flops)) / speed)
+        times["bound"].append((float(np.mean(flops)) + adam_flops(shape)) / speed)
     return {name: taken[1:] for name, taken in times.items()}  # the first warms up
 
 
@@ -142,6 +141,12 @@ def adam_flops(shape: SageShape) -> float:
     return float(
         ADAM_FLOPS * (2 * shape.num_features * d1 + 2 * d1 * d2 + d2 * shape.num_classes)
     )
+
+
+def gemm_speed() -> float:
+    """Additions and multiplications a second in a product of square matrices."""
+    square = torch.ones(GEMM, GEMM)
+    return 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
 
 
 def cpu_seconds(work: Callable[..., object], *arguments: object) -> float:

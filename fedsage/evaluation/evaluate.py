@@ -19,7 +19,7 @@ from fedsage.evaluation.metrics import (
 )
 from fedsage.graph.graph import Graph
 from fedsage.models.graphsage import GraphSage
-from fedsage.models.infer import query
+from fedsage.models.infer import query_each
 from fedsage.models.training import Training
 from fedsage.shapes import Array, NodeIds
 
@@ -40,25 +40,38 @@ class Judgement:
 def judge(
     models: Sequence[GraphSage],
     graph: Graph,
-    test_nodes: Sequence[NodeIds],
+    parts: Sequence[Sequence[NodeIds]],
     training: Training,
-    generator: np.random.Generator,
-) -> Judgement:
-    """Query every model for the test nodes of all owners on G, and average over models.
+    generators: Sequence[np.random.Generator],
+) -> list[Judgement]:
+    """Query every model for nodes of all owners on G, and average over models.
 
     Args:
         models: One shared model, or the local models of LocSage.
         graph: G.
-        test_nodes: For each owner its test nodes, by index in G.
+        parts: What to judge, e.g. test nodes: for each owner its nodes, by index in G.
         training: Says whether neighborhoods are full or sampled.
-        generator: Where sampled neighborhoods come from.
+        generators: Where sampled neighborhoods come from, one for each part.
+
+    Returns:
+        One judgement a part.
     """
-    nodes = np.concatenate(list(test_nodes))
-    owner = np.repeat(np.arange(len(test_nodes)), [len(part) for part in test_nodes])
-    y = graph.y[nodes]
-    logits = [query(model, graph, nodes, training, generator).cpu() for model in models]
-    counts = [confusion(y, np.asarray(one.argmax(dim=1)), graph.num_classes) for one in logits]
-    predicted = np.concatenate([np.asarray(one.argmax(dim=1)) for one in logits])
+    nodes = [np.concatenate(list(owned)) for owned in parts]
+    logits = [query_each(model, graph, nodes, training, generators) for model in models]
+    return [
+        judgement_of([one[k].cpu() for one in logits], graph, owned)
+        for k, owned in enumerate(parts)
+    ]
+
+
+def judgement_of(
+    logits: Sequence[Float[torch.Tensor, "n d_y"]], graph: Graph, owned: Sequence[NodeIds]
+) -> Judgement:
+    """What the logits of each model say, for the nodes of all owners in turn."""
+    y = graph.y[np.concatenate(list(owned))]
+    owner = np.repeat(np.arange(len(owned)), [len(nodes) for nodes in owned])
+    answers = [np.asarray(one.argmax(dim=1)) for one in logits]
+    counts = [confusion(y, one, graph.num_classes) for one in answers]
     return Judgement(
         accuracy=float(np.mean([accuracy(one) for one in counts])),
         macro_f1=float(np.mean([macro_f1(one) for one in counts])),
@@ -66,7 +79,7 @@ def judge(
         recall=np.mean([recall(one) for one in counts], axis=0),
         confusion=np.sum(counts, axis=0),
         true_labels=label_distribution(y, graph.num_classes),
-        predicted_labels=label_distribution(predicted, graph.num_classes),
+        predicted_labels=label_distribution(np.concatenate(answers), graph.num_classes),
     )
 
 

@@ -173,7 +173,8 @@ def symmetric(links: EdgeIndex, num_nodes: int) -> SparseMatrix:
 def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
     """‖x_u‖² of every node."""
     if issparse(x):
-        return np.asarray(x.multiply(x).sum(axis=1), dtype=np.float32).ravel()
+        squared = csr_array((x.data**2, x.indices, x.indptr), shape=x.shape)
+        return np.asarray(squared.sum(axis=1), dtype=np.float32).ravel()
     squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
     return squares
 

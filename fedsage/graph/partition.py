@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import heapq
-import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import igraph
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse.csgraph import breadth_first_order
 
 from fedsage.errors import ConfigError, nearest
+from fedsage.graph.communities import communities
 from fedsage.graph.graph import Graph, frozen
 from fedsage.graph.split import Split
 from fedsage.rng import generator
-from fedsage.shapes import Array, NodeIds, SparseMatrix
+from fedsage.shapes import Array, NodeIds
 
 MIN_NODES = 5  # an owner needs a training, a validation and a test node: 60-20-20 of five
 ROOM = 1.03  # Louvain: no owner grows beyond this times the mean
@@ -123,8 +121,8 @@ def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Arr
 
 def missing_links(graph: Graph, owner: NodeIds) -> int:
     """|ΔE| of Sec. 3.1: links of G whose ends have different owners."""
-    source, target = graph.links
-    return int((owner[source] != owner[target]).sum())
+    apart = np.repeat(owner, graph.degrees) != owner[graph.indices]
+    return int(apart.sum()) // 2  # every link stands there from both ends
 
 
 def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
@@ -169,28 +167,6 @@ def linked_owners(
     start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
     owners = owner[graph.indices[positions(start, stop - start)]]
     return np.bincount(owners[owners >= 0], minlength=num_owners).astype(np.float64)
-
-
-def communities(
-    adjacency: SparseMatrix, nodes: NodeIds, draws: np.random.Generator
-) -> list[NodeIds]:
-    """Louvain communities of the subgraph on ``nodes``; two halves where there is only one."""
-    whole = len(nodes) == adjacency.shape[0]
-    inside = adjacency if whole else adjacency[nodes][:, nodes].tocsr()
-    source = np.repeat(np.arange(len(nodes)), np.diff(inside.indptr))
-    once = source < inside.indices
-    links = np.stack([source[once], inside.indices[once]], axis=1)
-    network = igraph.Graph(n=len(nodes), edges=links)
-    igraph.set_random_number_generator(random.Random(int(draws.integers(2**31))))
-    try:
-        membership = np.array(network.community_multilevel().membership)
-    finally:
-        igraph.set_random_number_generator(random)
-    if membership.max() == 0:
-        order = breadth_first_order(inside, 0, directed=False, return_predecessors=False)
-        membership[order[len(order) // 2 :]] = 1
-    order = np.argsort(membership, kind="stable")
-    return np.split(nodes[order], np.cumsum(np.bincount(membership))[:-1])
 
 
 def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:

@@ -92,8 +92,18 @@ def distinct(keys: Int[Array, " n"]) -> Int[Array, " m"]:
 
 
 def draw_nodes(cumulated: Float[Array, " V"], at: Float[Array, " n"]) -> NodeIds:
-    """The nodes in whose share of the cumulated propensity the numbers ``at`` fall."""
-    return np.minimum(np.searchsorted(cumulated, at, side="right"), len(cumulated) - 1)
+    """The nodes in whose share of the cumulated propensity the numbers ``at`` fall.
+
+    From a table of where to begin, one node on until it is found. A share is at least a
+    third of the mean, so that is a few steps; a binary search reads from all over memory.
+    """
+    scale = len(cumulated) / cumulated[-1]
+    begin = np.searchsorted(cumulated, np.arange(len(cumulated) + 1) / scale, side="right")
+    node = begin[np.maximum((at * scale).astype(np.int64) - 1, 0)]  # whatever was rounded
+    ends = np.append(cumulated[:-1], np.inf)
+    while (behind := ends[node] <= at).any():
+        node += behind
+    return node
 
 
 def topic_features(

@@ -18,7 +18,7 @@ from fedsage.graph.mend import Generated
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.infer import infer_full
-from fedsage.models.lifelike import ROWS_AT_A_TIME, lifelike
+from fedsage.models.lifelike import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.models.losses import (
     classification_loss,
     degree_loss,
@@ -140,12 +140,13 @@ def generated_neighbors(
     """
     z = infer_full(neighgen.encoder, graph)
     per_batch = max(1, ROWS_AT_A_TIME // max(settings.counts.at_most, 1))
+    form = form_of(graph.x, settings.keep_words, settings.match_norms)
     parents, parts = [], []
     for start in range(0, graph.num_nodes, per_batch):
         part = z[start : start + per_batch]
         generated, of = neighgen.hg(part, settings.counts, settings.noise, generator)
         parents.append(of + start)
-        parts.append(lifelike(generated, graph.x, settings.keep_words, settings.match_norms))
+        parts.append(lifelike(generated, form))
     x = vstack(parts).tocsr() if issparse(graph.x) else np.concatenate(parts)
     return Generated(np.concatenate(parents), x)
 

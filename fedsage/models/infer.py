@@ -10,39 +10,56 @@ import torch
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, feature_rows
-from fedsage.models.parameters import Inputs, Logits
-from fedsage.models.sparse import sparse_product
+from fedsage.models.parameters import Hidden, Inputs, Logits
+from fedsage.models.sparse import product, sparse_product
 from fedsage.models.training import Training
-from fedsage.shapes import NodeIds, NodeLabels
+from fedsage.shapes import NodeFeatures, NodeIds, NodeLabels
 
-BATCH_ROWS = 16384  # nodes computed at a time
-
-
-def chunks(num_rows: int, size: int = BATCH_ROWS) -> Iterator[slice]:
-    """All rows, ``size`` at a time."""
-    for start in range(0, num_rows, size):
-        yield slice(start, min(start + size, num_rows))
+BATCH = 1024  # nodes whose sampled neighborhoods are computed at a time
+ROWS = 8192  # of a large table computed at a time
 
 
 @torch.no_grad()
-def infer_full(model: GraphSage, graph: Graph) -> Logits:
-    """Logits of every node from all its neighbors: layer by layer, nodes in batches."""
+def infer_full(model: GraphSage, graph: Graph, nodes: NodeIds | None = None) -> Logits:
+    """Logits of ``nodes``, or of every node, from all neighbors: layer by layer.
+
+    Rows are weighted before they are averaged: that moves as many numbers a link as the layer
+    puts out. The last layer is for ``nodes`` alone. Of what is as long as the graph there are
+    two tables at a time; memory that is new costs more than the sums that go into it.
+    """
     mean = full_mean(graph)
-    h: Inputs | None = None
+    h: Inputs | NodeFeatures = graph.x
     for k, layer in enumerate(model.sage_layers):
-        own = [
-            feature_rows(graph.x, part, model.device) if h is None else h[part]
-            for part in chunks(graph.num_nodes)
-        ]
-        messages = torch.cat([layer.messages(rows) for rows in own])
-        h = torch.cat(
-            [
-                model.activate(layer.combine(rows, sparse_product(mean[part], messages)), k)
-                for rows, part in zip(own, chunks(graph.num_nodes), strict=True)
-            ]
-        )
+        messages = weighted(h, layer.phi_neighbors)
+        if nodes is not None and k + 1 == len(model.sage_layers):
+            h, mean = h[nodes.copy()], mean[nodes]  # torch takes no array that is read-only
+        near = sparse_product(mean, messages)
+        for part in parts(len(near)):
+            own = product(some_rows(h, part, model.device), layer.phi_own)
+            near[part] = model.activate(own.add_(near[part]).add_(layer.bias), k)
+        h = near
     logits: Logits = model.head(h)
     return logits
+
+
+def parts(num_rows: int) -> Iterator[slice]:
+    """All rows, some at a time."""
+    for start in range(0, num_rows, ROWS):
+        yield slice(start, start + ROWS)
+
+
+def weighted(h: Inputs | NodeFeatures, weight: Hidden) -> Hidden:
+    """``h @ weight``, some rows at a time."""
+    room = np.empty((h.shape[0], weight.shape[1]), np.float32)
+    table = torch.from_numpy(room).to(weight.device)
+    for part in parts(len(room)):
+        table[part] = product(some_rows(h, part, weight.device), weight)
+    return table
+
+
+def some_rows(h: Inputs | NodeFeatures, part: slice, device: torch.device) -> Inputs:
+    """Those rows of hidden values, or of features."""
+    return h[part] if isinstance(h, torch.Tensor) else feature_rows(h, part, device)
 
 
 @torch.no_grad()
@@ -55,8 +72,8 @@ def infer_sampled(
 ) -> Logits:
     """Logits of ``nodes`` from sampled neighbors, as in training."""
     parts = [
-        model(graph.x, sample_hops(graph, nodes[part], fanouts, generator))
-        for part in chunks(len(nodes), 1024)
+        model(graph.x, sample_hops(graph, nodes[start : start + BATCH], fanouts, generator))
+        for start in range(0, len(nodes), BATCH)
     ]
     return torch.cat(parts) if parts else torch.empty(0, model.shape.num_classes)
 
@@ -70,8 +87,28 @@ def query(
 ) -> Logits:
     """Logits of ``nodes`` on ``graph``."""
     if training.inference == "full":
-        return infer_full(model, graph)[torch.tensor(nodes)]
+        return infer_full(model, graph, nodes)
     return infer_sampled(model, graph, nodes, training.fanouts, generator)
+
+
+def query_each(
+    model: GraphSage,
+    graph: Graph,
+    parts: Sequence[NodeIds],
+    training: Training,
+    generators: Sequence[np.random.Generator],
+) -> list[Logits]:
+    """Logits of several sets of nodes; full neighborhoods are gone through once for all.
+
+    Sampled ones are drawn for each set from a stream of its own.
+    """
+    if training.inference == "full":
+        logits = infer_full(model, graph, np.concatenate(parts))
+        return list(torch.split(logits, [len(nodes) for nodes in parts]))
+    return [
+        query(model, graph, nodes, training, generator)
+        for nodes, generator in zip(parts, generators, strict=True)
+    ]
 
 
 def predicted_labels(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
@@ -13,13 +15,19 @@ from fedsage.shapes import FeatureRows, NodeFeatures, SparseMatrix
 ROWS_AT_A_TIME = 2048  # dense rows that are there at once
 
 
-def lifelike(
-    generated: Float[Tensor, "rows d_x"], x: NodeFeatures, keep_words: bool, match_norms: bool
-) -> FeatureRows:
-    """The rows as features of nodes.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What real rows look like, of which generated ones take over what is not None."""
+
+    sparse: bool
+    words: int | None  # values of a row that are not zero
+    length: float | None
+
+
+def form_of(x: NodeFeatures, keep_words: bool, match_norms: bool) -> Form:
+    """The form of real features, found once for all that is generated.
 
     Args:
-        generated: What a generator put out.
         x: Real features.
         keep_words: Where those are sparse, keep only the largest values of each row, as many
             as real rows have on average.
@@ -29,22 +37,29 @@ def lifelike(
         The paper attaches fGen's output as it is. A mean of many neighbors is shorter and
         fuller than any of them; the two switches undo that.
     """
-    if keep_words and issparse(x):
-        return largest_values(generated, x, match_norms)
-    if match_norms:
-        generated = generated * (typical_length(x) / lengths(generated))
+    sparse = issparse(x)
+    words = min(max(1, round(x.nnz / x.shape[0])), x.shape[1]) if sparse else None
+    length = float(np.sqrt(squared_norms(x).mean())) if match_norms else None
+    return Form(sparse, words if keep_words else None, length)
+
+
+def lifelike(generated: Float[Tensor, "rows d_x"], form: Form) -> FeatureRows:
+    """The rows as features of nodes."""
+    if form.words is not None:
+        return largest_values(generated, form.words, form.length)
+    if form.length is not None:
+        generated = generated * (form.length / lengths(generated))
     rows = generated.cpu().numpy()
-    return csr_array(rows) if issparse(x) else rows
+    return csr_array(rows) if form.sparse else rows
 
 
 def largest_values(
-    generated: Float[Tensor, "rows d_x"], x: SparseMatrix, match_norms: bool
+    generated: Float[Tensor, "rows d_x"], words: int, length: float | None
 ) -> SparseMatrix:
-    """The largest values of each row, as many as rows of ``x`` have on average."""
-    words = min(max(1, round(x.nnz / x.shape[0])), generated.shape[1])
+    """The ``words`` largest values of each row, made ``length`` long if any is given."""
     values, columns = generated.topk(words, dim=1)
-    if match_norms:
-        values = values * (typical_length(x) / lengths(values))
+    if length is not None:
+        values = values * (length / lengths(values))
     pointer = np.arange(0, values.numel() + 1, words)
     rows = csr_array(
         (values.cpu().numpy().ravel(), columns.cpu().numpy().ravel(), pointer),
@@ -53,11 +68,6 @@ def largest_values(
     rows.eliminate_zeros()
     rows.sort_indices()
     return rows
-
-
-def typical_length(x: NodeFeatures) -> float:
-    """How long real rows are: root mean square."""
-    return float(np.sqrt(squared_norms(x).mean()))
 
 
 def lengths(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "rows 1"]:

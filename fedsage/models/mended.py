@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.sampling import Hop
 from fedsage.models.graphsage import GraphSage, feature_rows
 from fedsage.models.parameters import Hidden, Inputs, Logits
-from fedsage.models.sparse import sparse_product
+from fedsage.models.sparse import product, sparse_product
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 
@@ -68,8 +68,3 @@ def mended_logits(
         h = model.activate(own + aggregated + layer.bias, k)
     logits: Logits = model.head(h)
     return logits
-
-
-def product(h: Inputs, weight: Hidden) -> Hidden:
-    """``h @ weight`` for sparse or dense ``h``."""
-    return sparse_product(h, weight) if issparse(h) else h @ weight

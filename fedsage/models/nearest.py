@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from fedsage.graph.graph import squared_norms
 from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_nearest import search
-from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 
-QUERIES = 32  # compared at a time: their number is filled up with zeros to a multiple
+QUERIES = 32  # rows are filled up with zeros to a multiple of that
+AT_A_TIME = 128  # rows searched for
 
 
 def nearest(
@@ -56,15 +57,20 @@ def nearest(
 def nearest_sparse(
     rows: Float[Array, "rows d_x"], x: SparseMatrix, squares: Float[Array, " V"]
 ) -> Int[Array, " rows"]:
-    """The same for sparse features, by compiled code."""
-    width = -(-len(rows) // QUERIES) * QUERIES
-    queries = np.zeros((rows.shape[1], width), np.float32)
-    queries[:, : len(rows)] = rows.T
+    """The same for sparse features, by compiled code.
+
+    A few rows at a time, as a table with one column each, so that more of it is in a cache.
+    """
     best = np.full(len(rows), np.inf, dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.int64)
     positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
     arrays = [read_only(array) for array in (*positions, x.data, squares)]
-    search(*arrays, queries, best, found)
+    for start in range(0, len(rows), AT_A_TIME):
+        part = rows[start : start + AT_A_TIME]
+        queries = np.zeros((rows.shape[1], -(-len(part) // QUERIES) * QUERIES), np.float32)
+        queries[:, : len(part)] = part.T
+        own = slice(start, start + len(part))
+        search(*arrays, queries, best[own], found[own])
     return found
 
 
@@ -89,10 +95,20 @@ def nearest_hidden(
     row = np.repeat(np.arange(len(of)), count)
     inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     candidate = missing.indices[np.repeat(missing.indptr[of], count) + inside]
-    distinct, position = np.unique(candidate, return_inverse=True)
-    picked = x_hidden[distinct]
-    product = picked @ np.ascontiguousarray(rows.detach().cpu().numpy().T)
-    distance = squared_norms(picked)[position] - 2 * product[position, row]
+    picked = x_hidden[candidate]
+    products = paired_products(picked, rows.detach().cpu().numpy(), row)
+    distance = squared_norms(picked) - 2 * products
     order = np.lexsort((distance, row))
     with_any, first = np.unique(row[order], return_index=True)
     return with_any, candidate[order][first]
+
+
+def paired_products(
+    x: FeatureRows, rows: Float[Array, "generated d_x"], of: Int[Array, " rows"]
+) -> Float[Array, " rows"]:
+    """The product of each row k of ``x`` with the row ``of[k]`` of ``rows``."""
+    if not issparse(x):
+        products: Float[Array, " rows"] = np.einsum("kd,kd->k", x, rows[of])
+        return products
+    terms = x.data * rows[np.repeat(of, np.diff(x.indptr)), x.indices]
+    return np.asarray(csr_array((terms, x.indices, x.indptr), shape=x.shape).sum(axis=1))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.mend import Generated
-from fedsage.models.lifelike import ROWS_AT_A_TIME, lifelike
+from fedsage.models.lifelike import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.shapes import NodeFeatures
 
 Basis = Float[Tensor, "d_x rank"]
@@ -46,11 +46,12 @@ def reconstructions(graph: Graph, basis: Basis) -> Generated:
         it keep what is particular to the node.
     """
     q = basis.numpy()
+    form = form_of(graph.x, keep_words=True, match_norms=True)
     parts = []
     for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
         rows = graph.x[start : start + ROWS_AT_A_TIME]
         projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
-        parts.append(lifelike(projected, graph.x, keep_words=True, match_norms=True))
+        parts.append(lifelike(projected, form))
     parents = np.tile(np.arange(graph.num_nodes), 2)
     both = [graph.x, *parts]
     return Generated(

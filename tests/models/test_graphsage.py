@@ -64,8 +64,17 @@ def test_nodes_in_batches_give_the_same_logits(
 ) -> None:
     model = GraphSage(shape_of(graph), generator(0, "phi"))
     whole = infer_full(model, graph)
-    monkeypatch.setattr("fedsage.models.infer.chunks.__defaults__", (7,))
+    monkeypatch.setattr("fedsage.models.infer.ROWS", 7)
     torch.testing.assert_close(infer_full(model, graph), whole)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_some_nodes_have_the_logits_they_have_among_all(graph: Graph, layers: int) -> None:
+    shape = SageShape(graph.num_features, graph.num_classes, (8, 6, 4)[:layers])
+    model = GraphSage(shape, generator(0, "phi"))
+    nodes = np.array([5, 3, 3, 40])
+    some = infer_full(model, graph, nodes)
+    torch.testing.assert_close(some, infer_full(model, graph)[torch.from_numpy(nodes)])
 
 
 def test_sampled_inference_approaches_full_inference_with_a_large_fanout(graph: Graph) -> None:

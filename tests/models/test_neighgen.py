@@ -13,7 +13,7 @@ from fedsage.graph.sampling import Hop, full_mean
 from fedsage.models.gen_training import GenTraining, generated_neighbors
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
-from fedsage.models.lifelike import lifelike
+from fedsage.models.lifelike import form_of, lifelike
 from fedsage.models.losses import degree_loss
 from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import (
@@ -97,7 +97,7 @@ def test_the_mended_batch_is_the_classifier_on_the_mended_graph(
     parents = np.array([0, 0, 7, 12, 59])
     rows = generator(0, "rows").standard_normal((5, 40), dtype=np.float32)
     rows_like_x = rows if kind == "dense" else lifelike(
-        torch.from_numpy(rows), graph.x, False, False
+        torch.from_numpy(rows), form_of(graph.x, False, False)
     )  # fmt: skip
     expected = infer_full(model, mend(graph, Generated(parents, rows_like_x)))[:60]
     everyone = Hop(np.arange(60), full_mean(graph))
@@ -122,7 +122,7 @@ def test_the_classifier_teaches_the_generator(graph: Graph) -> None:
 def test_lifelike_rows_are_as_long_and_as_full_as_real_ones(graph: Graph, kind: str) -> None:
     x = graph.x if kind == "sparse" else graph.x.toarray()
     rows = torch.from_numpy(generator(0, "rows").random((30, 40), dtype=np.float32)) / 100
-    made = lifelike(rows, x, keep_words=True, match_norms=True)
+    made = lifelike(rows, form_of(x, keep_words=True, match_norms=True))
     np.testing.assert_allclose(
         np.sqrt(squared_norms(made)), np.sqrt(squared_norms(x).mean()), rtol=1e-4
     )
@@ -131,7 +131,7 @@ def test_lifelike_rows_are_as_long_and_as_full_as_real_ones(graph: Graph, kind: 
         assert (np.diff(made.indptr) == words).all()
         largest = rows[0].topk(words).indices
         assert sorted(made[[0]].indices) == sorted(largest.tolist())
-    as_it_is = lifelike(rows, x, keep_words=False, match_norms=False)
+    as_it_is = lifelike(rows, form_of(x, keep_words=False, match_norms=False))
     dense = as_it_is.toarray() if kind == "sparse" else as_it_is
     np.testing.assert_array_equal(dense, rows.numpy())
 

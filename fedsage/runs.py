@@ -26,7 +26,6 @@ from fedsage.graph.partition import Partition, partition
 from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.models.fused import warm_up
-from fedsage.models.sparse import load_products
 from fedsage.models.train import chosen_kernel
 from fedsage.prepare import (
     Setting,
@@ -203,7 +202,6 @@ def execute(
         on_start(kernel, 0 if alone else exchange_bytes(setting, config.neighgen.rounds_gen))
         if kernel == "fused":
             warm_up()
-        load_products()
     history: list[HistoryLine] = []
 
     def on_round(line: HistoryLine) -> None:

@@ -13,7 +13,6 @@ from fedsage.evaluation.results import HistoryLine, peak_rss_mb
 from fedsage.graph.partition import partition
 from fedsage.graph.synthetic import synthetic
 from fedsage.models.fused import warm_up
-from fedsage.models.sparse import load_products
 from fedsage.runs import run
 
 LINKS_A_NODE = 10
@@ -86,7 +85,6 @@ def measured(case: Case) -> dict[str, float]:
 def take(case: Case, say: Callable[[str], None]) -> dict[str, float]:
     """Make the graph, cut it, train, judge, predict; CPU seconds of each, wall, peak memory."""
     warm_up()
-    load_products()
     found: dict[str, float] = {}
     start, mark = time.perf_counter(), time.process_time()
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-# mypy: disable-error-code="no-untyped-def"
+from fedsage.compiled import kept_on_disk
 
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile a function; keep its machine code where that can be written."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder for the cache
-        return njit(nogil=True)(function)
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 
-@compiled
+@kept_on_disk
 def moved(indptr, indices, order, least):
     """The community of every node once fewer than ``least`` nodes move in a pass.
 

@@ -17,6 +17,7 @@ from fedsage.models.fused_room import borrowed, sizes_of
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.nearest import nearest_sparse
 from fedsage.models.optimizer import make_optimizer
+from fedsage.models.sparse import compiled_product
 from fedsage.models.training import Training
 from fedsage.rng import generator as new_generator
 from fedsage.shapes import Array, NodeIds
@@ -144,3 +145,4 @@ def warm_up() -> None:
     optimizer = make_optimizer(model, "adam", 1e-3, 0.0)
     fused_epoch(model, optimizer, graph, np.arange(3), Training(), new_generator(0, "epoch"))
     nearest_sparse(np.eye(3, dtype=np.float32), csr_array(graph.x), np.ones(3, np.float32))
+    compiled_product(csr_array(graph.x), torch.ones(3, 1))

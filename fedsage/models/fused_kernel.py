@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.models.fused_cache import OPTIONS, SOURCES_STAMP, kept_on_disk
+from fedsage.compiled import OPTIONS, kept_on_disk
+from fedsage.models.fused_cache import SOURCES_STAMP
 from fedsage.models.fused_parts import (
     ADAM,
     ADAMW,

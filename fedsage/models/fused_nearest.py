@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsage.models.fused_cache import SOURCES_STAMP, kept_on_disk
+from fedsage.compiled import kept_on_disk
+from fedsage.models.fused_cache import SOURCES_STAMP
 from fedsage.models.fused_rows import add_rows
 
 # mypy: disable-error-code="no-untyped-def"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.models.fused_cache import OPTIONS
+from fedsage.compiled import OPTIONS
 from fedsage.models.fused_rows import add_rows, prefetch, spread_row
 
 RELU, L2, DIRECT = 0, 1, 2  # heads

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from fedsage.models import fused_product
 from fedsage.models.fused_cache import read_only
+from fedsage.models.fused_product import add_product
 from fedsage.models.parameters import Hidden, Inputs
-from fedsage.shapes import Array, SparseMatrix
+from fedsage.shapes import SparseMatrix
 
 
 def product(h: Inputs, weight: Hidden) -> Hidden:
@@ -24,12 +21,15 @@ def product(h: Inputs, weight: Hidden) -> Hidden:
 
 
 def sparse_product(a: SparseMatrix, h: Hidden) -> Hidden:
-    """``a @ h`` in float32, with a gradient in ``h``.
+    """``a @ h`` in float32, with a gradient in ``h`` where it is asked for.
 
-    On a CPU both directions are compiled loops over the stored values: several times faster
-    than SciPy's or torch's own, and the same bits whatever the number of threads. Other
-    devices take :func:`bag_product`.
+    With a gradient, on a CPU, both directions are SciPy's loops over the stored values: faster
+    than torch's own for the few thousand rows of a batch, and the same bits whatever the
+    number of threads. Queries need none, and take compiled code. Other devices take
+    :func:`bag_product`.
     """
+    if h.device.type == "cpu" and not h.requires_grad:
+        return compiled_product(a, h)
     if h.device.type == "cpu":
         found: Tensor = CpuProduct.apply(a, h)  # type: ignore[no-untyped-call]
         return found
@@ -51,32 +51,18 @@ class CpuProduct(torch.autograd.Function):
     def forward(ctx: FunctionCtx, a: SparseMatrix, h: Tensor) -> Tensor:
         """The product."""
         ctx.a = a  # type: ignore[attr-defined]
-        return compiled(fused_product.forward, a, h, a.shape[0])
+        return torch.from_numpy(a @ h.detach().numpy())
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[None, Tensor]:
         """The gradient in ``h``."""
-        a: SparseMatrix = ctx.a  # type: ignore[attr-defined]
-        return None, compiled(fused_product.backward, a, gradient, a.shape[1])
+        return None, torch.from_numpy(ctx.a.T @ gradient.numpy())  # type: ignore[attr-defined]
 
 
-def compiled(way: Any, a: SparseMatrix, table: Tensor, num_rows: int) -> Tensor:
-    """A new table of ``num_rows`` to which one of the compiled products was added."""
-    out = np.zeros((num_rows, table.shape[1]), np.float32)
-    rows = table.detach().contiguous().numpy()
-    way(*stored(a), read_only(rows), out)
+def compiled_product(a: SparseMatrix, h: Hidden) -> Hidden:
+    """``a @ h`` by compiled code, which has no gradient."""
+    positions = a.indptr.astype(np.int64, copy=False), a.indices.astype(np.int32, copy=False)
+    out = np.zeros((a.shape[0], h.shape[1]), np.float32)
+    rows = h.detach().contiguous().numpy()
+    add_product(*(read_only(array) for array in (*positions, a.data, rows)), out)
     return torch.from_numpy(out)
-
-
-def stored(a: SparseMatrix) -> tuple[Array, Array, Array]:
-    """The arrays of ``a``, of the types that the code was compiled for."""
-    indptr = a.indptr.astype(np.int64, copy=False)
-    indices = a.indices.astype(np.int32, copy=False)
-    return read_only(indptr), read_only(indices), read_only(a.data)
-
-
-@cache
-def load_products() -> None:
-    """Compile both products, or load them from the cache: the first call of a process pays."""
-    h = torch.ones(1, 1, requires_grad=True)
-    sparse_product(csr_array(np.ones((1, 1), np.float32)), h).sum().backward()  # type: ignore[no-untyped-call]

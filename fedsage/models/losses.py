@@ -66,8 +66,8 @@ def feature_loss(
         A node with no hidden neighbor has no min to take and adds nothing.
     """
     rows, found = nearest_hidden(generated, of, missing, x_hidden)
-    distance = squared_distances(generated[torch.from_numpy(rows)], x_hidden, found)
-    return distance.sum() / missing.shape[0]
+    distance = squared_distance(generated[torch.from_numpy(rows)], x_hidden, found)
+    return distance / missing.shape[0]
 
 
 def cross_subgraph_feature_loss(
@@ -101,17 +101,16 @@ def cross_subgraph_feature_loss(
         Which node is nearest has no gradient, how far it is does.
     """
     found = nearest(generated, x_other, squares, max_bytes)
-    distance = squared_distances(generated, x_other, found)
-    return distance.sum() / num_embeddings, found
+    distance = squared_distance(generated, x_other, found)
+    return distance / num_embeddings, found
 
 
-def squared_distances(
+def squared_distance(
     rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
-) -> Float[Tensor, " rows"]:
-    """‖rows[k] − x[nodes[k]]‖² for each k."""
+) -> Scalar:
+    """‖rows[k] − x[nodes[k]]‖², added up over all k."""
     picked = x[nodes].toarray() if issparse(x) else x[nodes]
-    difference = rows - torch.from_numpy(picked).to(rows.device)
-    return torch.einsum("rd,rd->r", difference, difference)
+    return F.mse_loss(rows, torch.from_numpy(picked).to(rows.device), reduction="sum")
 
 
 def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:

@@ -36,7 +36,7 @@ def partition_suite(repeats: int = 3) -> Iterator[Figure]:
 
 
 def run_suite(repeats: int = 3) -> Iterator[Figure]:
-    """Whole runs, each in a process of its own: CPU seconds and peak memory."""
+    """Whole runs in processes of their own: CPU seconds, peak memory, owners in parallel."""
     here = [name for name in DATASETS if find(name)] or ["synthetic"]
     cells = [*product(("fedsage", "fedsage+"), here, (3,))]
     cells += [cell for cell in TRAINING if cell[1] in here and cell not in cells]
@@ -59,6 +59,29 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
         wanted = TRAINING.get((method, name, owners))
         yield figure_of(f"{where}, training, CPU", training, "s", at_most=wanted)
         yield figure_of(f"{where}, peak memory", rss, "MB", at_most=limit)
+    yield two_at_a_time("pubmed" if "pubmed" in here else "synthetic", repeats)
+
+
+def two_at_a_time(name: str, repeats: int, owners: int = 4, rounds: int = 20) -> Figure:
+    """A round of FedSage with two owners at a time, against one at a time."""
+    code = (
+        "from fedsage.config import load_config; from fedsage.runs import run_config; "
+        f"settings = {{'data': {{'dataset': '{name}', 'owners': {owners}}}, "
+        f"'classifier': {{'rounds_c': {rounds}}}}}; "
+        "run = lambda n: {'run': {'method': 'fedsage', 'workers': n}}; "
+        "config = lambda n: load_config(settings, run(n)); "
+        "lines = lambda n: run_config(config(n), lambda line: None).history; "
+        "print([[(h[-1].seconds - h[0].seconds) / (len(h) - 1) for h in (lines(1), lines(2))] "
+        f"for _ in range({repeats})])"
+    )
+    taken = json.loads(in_process(code))
+    return figure_of(
+        f"fedsage, {name}, M = {owners}, a round, two owners at a time against one",
+        [two for _, two in taken],
+        "s",
+        [one for one, _ in taken],
+        at_least=1.6,
+    )
 
 
 def startup_suite(repeats: int = 5) -> Iterator[Figure]:

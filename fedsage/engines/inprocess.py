@@ -49,19 +49,20 @@ class InProcessEngine(Engine):
         """Requests there and replies back, as bytes, which are counted."""
         frame_for = encoder(requests)
 
-        def one(i: OwnerId) -> tuple[int, bytes]:
+        def one(i: OwnerId) -> tuple[int, int, Reply]:
             frame = frame_for(i)
             request = decode(procedure.request, frame)
-            return len(frame), encode(self.keepers[i].perform(procedure, request))
+            answer = encode(self.keepers[i].perform(procedure, request))
+            return len(frame), len(answer), decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}
         traffic = self.traffic[procedure.phase]
         with ThreadPoolExecutor(self._workers) as pool:
             done = map(one, requests) if self._workers == 1 else pool.map(one, requests)
-            for i, (asked, answer) in zip(requests, done, strict=True):
+            for i, (asked, answered, reply) in zip(requests, done, strict=True):
                 traffic.down += asked
-                traffic.up += len(answer)
-                replies[i] = decode(procedure.reply, answer)
+                traffic.up += answered
+                replies[i] = reply
         for i, request in requests.items():
             self._on_message(i, request)
             self._on_message(i, replies[i])

@@ -26,7 +26,7 @@ from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Embeddings, Hg, NeighGen
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.models.parameters import Parameters, load_parameters, parameters_of
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
 
@@ -111,7 +111,7 @@ class GenLearner:
             would be made of too few rows of X_i to keep any of them to ourselves.
         """
         device = self.settings.device
-        self.guest.load_state_dict(hg)
+        load_parameters(self.guest, hg)
         z = z.to(device)
         stream = noise_stream(self.seed, other, t)
         rows, of = self.guest(z, self.settings.counts, self.settings.noise, stream)

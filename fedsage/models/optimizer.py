@@ -36,9 +36,16 @@ def moments_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Parameters
 def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Parameters
 ) -> None:
-    """Make the optimizer remember ``moments``, which become its own."""
+    """Make the optimizer remember ``moments``, copied into what it holds already."""
+    found: dict[str, Parameters] = {}
+    for key, moment in moments.items():
+        name, _, kind = key.rpartition(".")
+        found.setdefault(name, {})[kind] = moment
     for name, weight in model.named_parameters():
-        keys = [key for key in moments if key.rpartition(".")[0] == name]
+        held, given = optimizer.state[weight], found.get(name, {})
         optimizer.state[weight] = {
-            key.rpartition(".")[2]: moments[key].to(weight.device) for key in keys
+            kind: held[kind].copy_(moment)
+            if kind in held
+            else moment.to(weight.device, copy=True)
+            for kind, moment in given.items()
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fedsage.errors import ProtocolError
 from fedsage.shapes import SparseMatrix
 
 Parameters: TypeAlias = dict[str, Tensor]  # phi, theta_d, ...: one entry a weight
@@ -23,6 +24,25 @@ Logits: TypeAlias = Float[Tensor, "_ d_y"]  # h^K
 def parameters_of(model: nn.Module) -> Parameters:
     """A copy of every weight, on the CPU."""
     return {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
+
+
+def load_parameters(model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    """Copy weights into ``model``: just those it has, of the shapes it has."""
+    weights = dict(model.named_parameters())
+    for name in weights | dict(parameters):
+        held, given = weights.get(name), parameters.get(name)
+        if held is None or given is None or held.shape != given.shape:
+            raise ProtocolError(
+                f"The weights of {name} do not fit: they have shape {shape_of(given)}, the "
+                f"model's {shape_of(held)}. Do all parties use the same settings?"
+            )
+    for name, weight in weights.items():
+        weight.detach().copy_(parameters[name])
+
+
+def shape_of(weight: Tensor | None) -> str:
+    """For an error."""
+    return "none" if weight is None else str(tuple(weight.shape))
 
 
 def under(prefix: str, parameters: Mapping[str, Tensor]) -> Parameters:

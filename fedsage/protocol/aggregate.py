@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import torch
@@ -35,19 +36,22 @@ def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Paramete
 
     Note:
         Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
-        is the mean of the original FedAvg.
+        is the mean of the original FedAvg. It moves from the mean of some to that of one
+        more, so that no copy of all is made and owners who agree get what they agree on.
     """
     if not all_phi:
         raise ProtocolError(
             "Cannot average: no owner returned a classifier this round. Check that the "
             "owners are running."
         )
-    share = torch.tensor(weights, dtype=torch.float64)
-    share = (share / share.sum()).to(torch.float32)
-    return {
-        name: torch.einsum("i,i...->...", share, torch.stack([phi[name] for phi in all_phi]))
-        for name in all_phi[0]
-    }
+    mean = {name: weight.clone() for name, weight in all_phi[0].items()}
+    shares = [
+        weight / total for weight, total in zip(weights, accumulate(weights), strict=True)
+    ]
+    for phi, share in zip(all_phi[1:], shares[1:], strict=True):
+        for name, weight in mean.items():
+            weight.lerp_(phi[name], share)
+    return mean
 
 
 def median(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:

@@ -133,10 +133,9 @@ class Guard:
     def size_of(self, request: Any, reply: Any) -> float | None:
         """How far a reply would move what is averaged or added up."""
         if isinstance(reply, ClassifierUpdate):
-            return norm_of({name: reply.phi[name] - self.phi[name] for name in self.phi})
+            return distance_of(reply.phi, self.phi)
         if isinstance(reply, NeighGenUpdate):
-            start = request.theta
-            return norm_of({name: reply.theta[name] - start[name] for name in start})
+            return distance_of(reply.theta, request.theta)
         if isinstance(reply, GenGradients):
             return max((norm_of(gradient) for gradient in reply.of.values()), default=0.0)
         return None
@@ -240,5 +239,9 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def norm_of(parameters: Mapping[str, Tensor]) -> float:
     """The Euclidean norm of all weights together."""
-    norms = (torch.linalg.vector_norm(t, dtype=torch.float64) for t in parameters.values())
-    return math.hypot(*(float(norm) for norm in norms))
+    return math.hypot(*(float(torch.linalg.vector_norm(t)) for t in parameters.values()))
+
+
+def distance_of(moved: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
+    """The Euclidean norm of the difference."""
+    return math.hypot(*(float(torch.dist(moved[name], start[name])) for name in start))

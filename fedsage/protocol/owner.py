@@ -11,13 +11,20 @@ from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
 from fedsage.graph.mend import Generated, copies, mend
+from fedsage.graph.sampling import Hop, full_hops
 from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import query
+from fedsage.models.infer import infer_hops, query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import Logits, Parameters, parameters_of, sha256_of
+from fedsage.models.parameters import (
+    Logits,
+    Parameters,
+    load_parameters,
+    parameters_of,
+    sha256_of,
+)
 from fedsage.models.subspace import reconstructions, sketch
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
@@ -67,6 +74,7 @@ class DataOwner:
         self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
         self.optimizer = self.new_optimizer()
         self.sketched = Sketched(0, {})
+        self.neighborhoods: dict[Graph, list[Hop]] = {}  # of the validation nodes, once found
         self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
 
     # NeighGen
@@ -212,6 +220,7 @@ class DataOwner:
     def attach(self, generated: Generated) -> Mended:
         """Make G'_i of G_i."""
         self.mended = mend(self.graph, generated)
+        self.neighborhoods.clear()
         return Mended()
 
     # what it takes to go on after a restart
@@ -236,7 +245,7 @@ class DataOwner:
 
     def receive_classifier(self, classifier: Classifier) -> Hits:
         """Procedure B, received: take over φ and say how well it does on validation nodes."""
-        self.model.load_state_dict(classifier.phi)
+        load_parameters(self.model, classifier.phi)
         if self.training.moments == "averaged":
             load_moments(self.optimizer, self.model, classifier.moments)
         elif self.training.moments == "reset":
@@ -298,9 +307,19 @@ class DataOwner:
 
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
-        stream = generator(self.seed, "query", self.id)
-        logits = query(self.model, graph, nodes, self.training, stream)
+        if nodes is self.split.val and self.training.inference == "full":
+            logits = infer_hops(self.model, graph, self.around_validation(graph))
+        else:
+            stream = generator(self.seed, "query", self.id)
+            logits = query(self.model, graph, nodes, self.training, stream)
         return logits.log_softmax(dim=1).cpu()
+
+    def around_validation(self, graph: Graph) -> list[Hop]:
+        """The neighborhoods that are asked for in every round, found once."""
+        if graph not in self.neighborhoods:
+            depth = len(self.model.sage_layers)
+            self.neighborhoods[graph] = full_hops(graph, self.split.val, depth)
+        return self.neighborhoods[graph]
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """An optimizer that remembers nothing."""

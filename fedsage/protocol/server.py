@@ -77,8 +77,11 @@ def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:
 
 def add_up(gradients: Sequence[Parameters]) -> Parameters:
     """The sum, weight by weight; empty where there is nothing to add."""
-    names = gradients[0] if gradients else {}
-    return {name: torch.stack([each[name] for each in gradients]).sum(dim=0) for name in names}
+    total = {name: each.clone() for name, each in gradients[0].items()} if gradients else {}
+    for gradient in gradients[1:]:
+        for name, each in total.items():
+            each += gradient[name]
+    return total
 
 
 def average_neighgen(

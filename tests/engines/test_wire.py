@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import struct
 from dataclasses import fields, is_dataclass
 
 import pytest
+import safetensors.torch
 import torch
 
+from fedsage.engines.packing import packed, unpacked
 from fedsage.engines.wire import Message, decode, encode
 from fedsage.errors import ProtocolError
 from fedsage.protocol import messages
@@ -87,3 +91,60 @@ def test_another_type_is_refused() -> None:
 def test_a_broken_frame_is_refused(cut: int) -> None:
     with pytest.raises(ProtocolError, match="cannot be read"):
         decode(Classifier, encode(Classifier(WEIGHTS, {}))[:cut])
+
+
+def body_of(header: object, values: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + values
+
+
+def test_tensors_are_in_the_safetensors_format() -> None:
+    tensors = WEIGHTS | {"odd": torch.arange(3), "exact": torch.randn(2).double()}
+    body = b"".join(packed(tensors))
+    assert_same(
+        {name: t.contiguous() for name, t in tensors.items()}, unpacked(memoryview(body))
+    )
+    by_library = safetensors.torch.load(body)
+    for name, tensor in tensors.items():
+        assert torch.equal(by_library[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [],
+        {"w": 1},
+        {"w": {"dtype": "F32", "shape": [1]}},
+        {"w": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}},
+        {"w": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}},
+        {"w": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}},
+        {"w": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "more": 1}},
+        {"__metadata__": {"a": "b"}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+         "again": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_tensors_that_are_not_where_they_say_are_refused(header: object) -> None:
+    frame = json.dumps({"type": "Classifier", "values": {"/phi": [], "/moments": []}}).encode()
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(Classifier, frame + b"\n" + body_of(header, bytes(4)))
+
+
+def test_a_frame_with_more_than_its_message_is_refused() -> None:
+    frame = encode(Classifier({"w": torch.ones(2)}, {}))
+    for more in (frame.replace(b'["w"]', b"[]"), frame.replace(b'"/phi"', b'"/x": 1, "/phi"')):
+        with pytest.raises(ProtocolError, match="is nothing that belongs in it"):
+            decode(Classifier, more)
+
+
+def test_what_is_decoded_shares_no_memory_with_its_frame() -> None:
+    frame = encode(Classifier({"w": torch.ones(2)}, {}))
+    decode(Classifier, frame).phi["w"].zero_()
+    assert decode(Classifier, frame).phi["w"].tolist() == [1.0, 1.0]

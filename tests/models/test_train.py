@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full, predicted_labels
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
-from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.models.parameters import load_parameters, parameters_of, sha256_of
 from fedsage.models.train import train_epoch
 from fedsage.models.training import Training
 from fedsage.rng import generator
@@ -97,3 +98,30 @@ def test_saved_models_come_back_bit_for_bit(graph: Graph, tmp_path: object) -> N
         torch.from_numpy(back[1].predict_proba(graph)),
         infer_full(model, graph).softmax(dim=1),
     )
+
+
+def test_weights_are_loaded_as_they_are_or_not_at_all(graph: Graph) -> None:
+    model = new_model(graph)
+    fitting = {name: torch.randn_like(each) for name, each in parameters_of(model).items()}
+    load_parameters(model, fitting)
+    assert sha256_of(parameters_of(model)) == sha256_of(fitting)
+    name = next(iter(fitting))
+    without = {key: each for key, each in fitting.items() if key != name}
+    for odd in (without, fitting | {"more": torch.ones(1)}, fitting | {name: torch.ones(2)}):
+        with pytest.raises(ProtocolError, match="do not fit"):
+            load_parameters(model, {key: each + 1 for key, each in odd.items()})
+    assert sha256_of(parameters_of(model)) == sha256_of(fitting)
+
+
+def test_an_optimizer_copies_the_moments_it_is_given(graph: Graph) -> None:
+    model = new_model(graph)
+    optimizer = make_optimizer(model, "adam", 0.01, 0.0)
+    given = {"head.bias.step": torch.tensor(3.0), "head.bias.exp_avg": torch.ones(3)}
+    for _ in range(2):  # into nothing, and into what is held
+        load_moments(optimizer, model, given)
+        held = moments_of(optimizer, model)
+        assert sha256_of(held) == sha256_of(given)
+    optimizer.state[model.head.bias]["exp_avg"].zero_()
+    assert given["head.bias.exp_avg"].tolist() == [1.0, 1.0, 1.0]
+    load_moments(optimizer, model, {})
+    assert moments_of(optimizer, model) == {}

@@ -24,6 +24,14 @@ def test_owners_who_agree_get_what_they_agree_on(rule: str) -> None:
     assert torch.equal(aggregate(rule, same, [1.0, 2.0, 3.0, 4.0])["w"], same[0]["w"])
 
 
+def test_the_mean_is_the_weighted_one() -> None:
+    values = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = [3.0, 1.0, 4.0, 1.0, 5.0]
+    slow = sum(w * row for w, row in zip(weights, values, strict=True)) / sum(weights)
+    mean = average([{"w": row.float()} for row in values], weights)["w"]
+    torch.testing.assert_close(mean, slow.float())
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_the_order_of_owners_does_not_matter(rule: str) -> None:
     there = aggregate(rule, HONEST, [1.0] * 5)

@@ -28,12 +28,12 @@ def sparse_product(a: SparseMatrix, h: Hidden) -> Hidden:
     number of threads. Queries need none, and take compiled code. Other devices take
     :func:`bag_product`.
     """
-    if h.device.type == "cpu" and not h.requires_grad:
+    if h.device.type != "cpu":
+        return bag_product(a, h)
+    if not (torch.is_grad_enabled() and h.requires_grad):
         return compiled_product(a, h)
-    if h.device.type == "cpu":
-        found: Tensor = CpuProduct.apply(a, h)  # type: ignore[no-untyped-call]
-        return found
-    return bag_product(a, h)
+    found: Tensor = CpuProduct.apply(a, h)  # type: ignore[no-untyped-call]
+    return found
 
 
 def bag_product(a: SparseMatrix, h: Hidden) -> Hidden:

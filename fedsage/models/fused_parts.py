@@ -33,6 +33,10 @@ def draw_hop(rng, count, fanout, indptr, indices, position, inputs, total, picke
     is -1 where node i has no neighbor. Returns how many inputs there are now.
     """
     for i in range(count):
+        prefetch(indptr, inputs[min(i + 2 * AHEAD, count - 1)])
+        soon = indptr[inputs[min(i + AHEAD, count - 1)]]
+        prefetch(indices, soon)
+        prefetch(indices, soon + LINE)
         start = indptr[inputs[i]]
         degree = indptr[inputs[i] + 1] - start
         if degree == 0:
@@ -40,6 +44,13 @@ def draw_hop(rng, count, fanout, indptr, indices, position, inputs, total, picke
             continue
         for j in range(fanout):
             u = indices[start + np.int64(rng.random() * degree)]
+            picked[i, j] = u
+            prefetch(position, u)
+    for i in range(count):
+        if picked[i, 0] < 0:
+            continue
+        for j in range(fanout):
+            u = picked[i, j]
             if position[u] < 0:
                 position[u] = total
                 inputs[total] = u

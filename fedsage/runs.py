@@ -262,6 +262,8 @@ def judge_globally(
     split = list(zip(setting.owners.nodes, setting.splits, strict=True))
     parts = {name: [ids[getattr(own, name)] for ids, own in split] for name in ("test", "val")}
     parts = {name: owned for name, owned in parts.items() if any(len(ids) for ids in owned)}
+    if not parts:
+        return {}
     device = config.run.device
     models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
     streams = [generator(setting.seed, "evaluate") for _ in parts]
@@ -285,8 +287,8 @@ def one_kind_of_threads(threads: int) -> Iterator[None]:
 def collector_spared() -> Iterator[None]:
     """Let Python's garbage collector pass over what is there now, until afterwards.
 
-    Imported modules are a million objects; to look through them again and again would take
-    a tenth of a short run.
+    Imported modules are hundreds of thousands of objects; to look through them again and
+    again would take a tenth of a short run.
     """
     gc.freeze()
     try:

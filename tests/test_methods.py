@@ -219,3 +219,14 @@ def test_the_record_names_the_graph_it_was_given(graph: Graph, owners: Partition
     assert run(owners, "fedsage", settings=settings).record.dataset == "own"
     named = run(owners, "fedsage", settings=settings, dataset="mine")
     assert named.record.dataset == "mine"
+
+
+def test_a_run_where_nobody_can_be_tested_has_no_accuracy(graph: Graph) -> None:
+    owner = np.arange(60) % 2
+    y = np.full(60, -1)
+    y[:2] = 0, 1  # one label for each owner, to train on
+    few = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names[:2])
+    part = by_owner(few, owner, 2, "own", 0)
+    settings = {"classifier": {"rounds_c": 1}}
+    record = run(part, "fedsage", evaluate_on=few, settings=settings).record
+    assert record.accuracy["global"] is None and record.confusion is None

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from fedsage.bench.figure import Figure, figure_of
-from fedsage.bench.step import cpu_seconds, gemm_speed
+from fedsage.bench.step import above, cpu_seconds, gemm_speed
 from fedsage.graph.graph import squared_norms
 from fedsage.models.nearest import nearest
 from fedsage.models.neighgen import FGen, GenShape
@@ -34,8 +34,7 @@ def beside_bound(
     """CPU milliseconds with the bound as their baseline, and how many times it they are."""
     milliseconds = [[1e3 * one for one in each] for each in (taken, bounds)]
     yield figure_of(f"{name}, against its {bound}", milliseconds[0], "ms", milliseconds[1])
-    above = [a / b for a, b in zip(taken, bounds, strict=True)]
-    yield figure_of(f"{name} ÷ {bound}", above, "×", at_most=MOST)
+    yield above(f"{name} ÷ {bound}", taken, bounds, MOST)
 
 
 def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]:

@@ -78,8 +78,8 @@ def decode(kind: type[M], frame: bytes) -> M:
         )
     try:
         built: M = unflatten(kind, "", header["values"], tensors)
-        for more in (*header["values"], *tensors):
-            raise TypeError(f"{more} is nothing that belongs in it")
+        if more := [*header["values"], *tensors]:
+            raise TypeError(f"{more[0]} is nothing that belongs in it")
     except (KeyError, TypeError) as error:
         raise ProtocolError(
             f"A {kind.__name__} does not have the fields it should ({error}). Do all parties "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedsage.engines.wire import decode
 from fedsage.errors import PrivacyError, StorageError
+from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import parameters_of
 from fedsage.prepare import Plan, blank_neighgen
 from fedsage.protocol.guard import Shapes, leaves, other_shapes, shapes_of
@@ -59,7 +60,9 @@ class Agreed:
     def misfit(self, message: Any) -> str | None:
         """Why a message does not fit the run; nothing if it does."""
         if isinstance(message, ClassifierUpdate):
-            return other_shapes(message.phi, self.phi) or self.strange_moments(message.moments)
+            return other_shapes(message.phi, self.phi) or strange_moments(
+                message.moments, self.phi
+            )
         if isinstance(message, NeighGenUpdate):
             return other_shapes(message.theta, self.theta)
         if isinstance(message, GenOffer):
@@ -79,14 +82,6 @@ class Agreed:
             count = message.count if isinstance(message, ColumnSums) else message.total
             fits = count.shape == message.total.shape == (self.numbers,)
             return None if fits else f"sums of {tuple(message.total.shape)} columns"
-        return None
-
-    def strange_moments(self, moments: Mapping[str, Tensor]) -> str | None:
-        """Why these are no averages of gradients of φ."""
-        for key, moment in moments.items():
-            shape = self.phi.get(key.rpartition(".")[0])
-            if shape is None or tuple(moment.shape) not in (tuple(shape), ()):
-                return f"moment {key} of shape {tuple(moment.shape)}"
         return None
 
     def strange_gradient(self, gradient: Mapping[str, Tensor]) -> str | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from fedsage.compiled import OPTIONS
 from fedsage.shapes import Array
 
 
 def stamp_of_sources() -> int:
-    """A number above zero that changes with any line of compiled code."""
+    """A number above zero that changes with compiled code, and with how it is compiled."""
     files = sorted(Path(__file__).parent.glob("fused_*.py"))
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
-    return int.from_bytes(digest[:6], "big") + 1
+    parts = [repr(OPTIONS).encode(), *(file.read_bytes() for file in files)]
+    return int.from_bytes(hashlib.sha256(b"".join(parts)).digest()[:6], "big") + 1
 
 
 def read_only(array: Array) -> Array:

@@ -95,7 +95,7 @@ def borrowed(sizes: Sizes) -> Iterator[Workspace]:
     Fresh memory costs up to a tenth of a short epoch, so room is kept for the next one.
     The kernel leaves it as it found it.
     """
-    if len(SPARE) == MOST_SIZES and sizes not in SPARE:
+    if len(SPARE) >= MOST_SIZES and sizes not in SPARE:
         SPARE.clear()
     spare = SPARE.setdefault(sizes, [])
     try:

@@ -34,7 +34,7 @@ def infer_full(model: GraphSage, graph: Graph, nodes: NodeIds | None = None) -> 
         if nodes is not None and k + 1 == len(model.sage_layers):
             h, mean = h[nodes.copy()], mean[nodes]  # torch takes no array that is read-only
         near = sparse_product(mean, messages)
-        for part in parts(len(near)):
+        for part in slices(len(near)):
             own = product(some_rows(h, part, model.device), layer.phi_own)
             near[part] = model.activate(own.add_(near[part]).add_(layer.bias), k)
         h = near
@@ -42,7 +42,7 @@ def infer_full(model: GraphSage, graph: Graph, nodes: NodeIds | None = None) -> 
     return logits
 
 
-def parts(num_rows: int) -> Iterator[slice]:
+def slices(num_rows: int) -> Iterator[slice]:
     """All rows, some at a time."""
     for start in range(0, num_rows, ROWS):
         yield slice(start, start + ROWS)
@@ -50,9 +50,8 @@ def parts(num_rows: int) -> Iterator[slice]:
 
 def weighted(h: Inputs | NodeFeatures, weight: Hidden) -> Hidden:
     """``h @ weight``, some rows at a time."""
-    room = np.empty((h.shape[0], weight.shape[1]), np.float32)
-    table = torch.from_numpy(room).to(weight.device)
-    for part in parts(len(room)):
+    table = torch.empty(h.shape[0], weight.shape[1], device=weight.device)
+    for part in slices(len(table)):
         table[part] = product(some_rows(h, part, weight.device), weight)
     return table
 

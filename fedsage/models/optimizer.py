@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 
 OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # what Adam remembers of a weight
 
 
 def make_optimizer(
@@ -37,6 +40,9 @@ def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Parameters
 ) -> None:
     """Make the optimizer remember ``moments``, copied into what it holds already."""
+    shapes = {name: weight.shape for name, weight in model.named_parameters()}
+    if why := strange_moments(moments, shapes):
+        raise ProtocolError(f"An optimizer cannot go on with {why}. Start the run anew.")
     found: dict[str, Parameters] = {}
     for key, moment in moments.items():
         name, _, kind = key.rpartition(".")
@@ -49,3 +55,22 @@ def load_moments(
             else moment.to(weight.device, copy=True)
             for kind, moment in given.items()
         }
+
+
+def strange_moments(
+    moments: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]
+) -> str | None:
+    """Why these cannot be an optimizer's memories of weights of such shapes, if so.
+
+    Of a weight it remembers all there is to remember, or nothing.
+    """
+    for key, moment in moments.items():
+        name, _, kind = key.rpartition(".")
+        wanted = torch.Size() if kind == "step" else shapes.get(name)
+        if name not in shapes or kind not in MOMENTS or moment.shape != wanted:
+            return f"moment {key} of shape {tuple(moment.shape)}"
+        if moment.dtype != torch.float32:
+            return f"moment {key} of type {moment.dtype}"
+        if missing := sorted(one for one in MOMENTS if f"{name}.{one}" not in moments):
+            return f"moment {key} but no {name}.{missing[0]}"
+    return None

@@ -61,6 +61,8 @@ class CpuProduct(torch.autograd.Function):
 
 def compiled_product(a: SparseMatrix, h: Hidden) -> Hidden:
     """``a @ h`` by compiled code, which has no gradient."""
+    if a.shape[1] != len(h):
+        raise ValueError(f"No product of {a.shape} and {tuple(h.shape)}.")
     positions = a.indptr.astype(np.int64, copy=False), a.indices.astype(np.int32, copy=False)
     out = np.zeros((a.shape[0], h.shape[1]), np.float32)
     rows = h.detach().contiguous().numpy()

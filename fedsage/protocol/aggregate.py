@@ -46,7 +46,8 @@ def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Paramete
         )
     mean = {name: weight.clone() for name, weight in all_phi[0].items()}
     shares = [
-        weight / total for weight, total in zip(weights, accumulate(weights), strict=True)
+        weight / total if total else 0.0
+        for weight, total in zip(weights, accumulate(weights), strict=True)
     ]
     for phi, share in zip(all_phi[1:], shares[1:], strict=True):
         for name, weight in mean.items():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import ConfigError
+from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import (
     Ask,
@@ -83,13 +84,13 @@ class Guard:
             if reply.weight != (agreed := self.weights.get(owner, reply.weight)):
                 return f"weight {reply.weight:g}, where {agreed:g} was agreed"
             return other_shapes(reply.phi, shapes_of(self.phi)) or strange_moments(
-                reply.moments, self.phi
+                reply.moments, shapes_of(self.phi)
             )
         if isinstance(reply, GenOffer) and isinstance(request, Ask):
             if reply.t != request.t:
                 return f"an offer of round {reply.t}, but round {request.t} was asked for"
-            if reply.z.ndim != 2:
-                return f"embeddings of shape {tuple(reply.z.shape)}"
+            if reply.z.ndim != 2 or reply.z.dtype != torch.float32:
+                return f"embeddings of shape {tuple(reply.z.shape)} and type {reply.z.dtype}"
             return other_shapes(reply.hg, self.hg) if self.hg else None
         if isinstance(reply, GenGradients) and isinstance(request, GenOffers):
             return strange_gradients(reply, request)
@@ -185,19 +186,12 @@ def strange_gradients(reply: GenGradients, request: GenOffers) -> str | None:
     return None
 
 
-def strange_moments(moments: Parameters, phi: Parameters) -> str | None:
-    """Why these cannot be an optimizer's memories of φ."""
-    for key, moment in moments.items():
-        name = key.rpartition(".")[0]
-        if name not in phi or moment.shape not in (phi[name].shape, torch.Size([])):
-            return f"moment {key} of shape {tuple(moment.shape)}"
-    return None
-
-
 def other_shapes(found: Mapping[str, Tensor], agreed: Mapping[str, torch.Size]) -> str | None:
-    """The first tensor that does not have the agreed shape."""
+    """The first tensor of weights that does not have the agreed shape, or no float32."""
     for name in sorted({*found, *agreed}):
         here, there = found.get(name), agreed.get(name)
+        if here is not None and here.dtype != torch.float32:
+            return f"{name} is of type {here.dtype}, where float32 was agreed"
         if here is None or there is None or here.shape != there:
             seen = "missing" if here is None else f"of shape {tuple(here.shape)}"
             wanted = "nothing of that name" if there is None else f"{tuple(there)}"

@@ -143,7 +143,7 @@ class DataOwner:
             The paper averages φ of Eq. (5) as well. Ours stays with the owner, as in FedSage+,
             so that the two differ in NeighGen alone.
         """
-        self.learner.neighgen.load_state_dict(shared.theta)
+        load_parameters(self.learner.neighgen, shared.theta)
         self.learner.begin(shared.t)
         done = self.local_steps(shared.t, {}, 0.0)
         return NeighGenUpdate(parameters_of(self.learner.neighgen), done)
@@ -177,7 +177,7 @@ class DataOwner:
 
     def receive_shared_neighgen(self, shared: SharedNeighGen) -> Mended:
         """Retrieve G'_i by the NeighGen that everybody shares."""
-        self.learner.neighgen.load_state_dict(shared.theta)
+        load_parameters(self.learner.neighgen, shared.theta)
         return self.attach(self.learner.generated())
 
     def mend_by_copies(self, ask: Ask) -> Mended:

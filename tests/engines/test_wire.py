@@ -125,6 +125,8 @@ def test_tensors_are_in_the_safetensors_format() -> None:
         {"w": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}},
         {"w": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}},
         {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "more": 1}},
+        {"w": {"dtype": "F32", "shape": [2**63 - 1] * 9, "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1] * 9, "data_offsets": [0, 4]}},
         {"__metadata__": {"a": "b"}},
         {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
          "again": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
@@ -135,6 +137,13 @@ def test_tensors_that_are_not_where_they_say_are_refused(header: object) -> None
     frame = json.dumps({"type": "Classifier", "values": {"/phi": [], "/moments": []}}).encode()
     with pytest.raises(ProtocolError, match="cannot be read"):
         decode(Classifier, frame + b"\n" + body_of(header, bytes(4)))
+
+
+def test_a_table_longer_than_its_frame_is_refused() -> None:
+    frame = json.dumps({"type": "Classifier", "values": {"/phi": [], "/moments": []}}).encode()
+    for size in (3, 2**64 - 1):
+        with pytest.raises(ProtocolError, match="their table alone"):
+            decode(Classifier, frame + b"\n" + struct.pack("<Q", size) + b"{}")
 
 
 def test_a_frame_with_more_than_its_message_is_refused() -> None:

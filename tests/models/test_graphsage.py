@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, full_hops, full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, Head, Norm, SageLayer, SageShape
 from fedsage.models.infer import infer_full, infer_hops, infer_sampled
-from fedsage.models.sparse import bag_product, sparse_product
+from fedsage.models.sparse import bag_product, compiled_product, sparse_product
 from fedsage.rng import generator
 from tests.graph.test_sampling import with_isolated
 
@@ -148,3 +149,8 @@ def test_any_depth_works(graph: Graph, widths: tuple[int, ...]) -> None:
     hops = sample_hops(graph, np.arange(5), (3,) * len(widths), generator(0, "hops"))
     assert model(graph.x, hops).shape == (5, graph.num_classes)
     assert infer_full(model, graph).shape == (graph.num_nodes, graph.num_classes)
+
+
+def test_a_product_of_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="No product"):
+        compiled_product(csr_array(np.eye(3, dtype=np.float32)), torch.ones(2, 4))

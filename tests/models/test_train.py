@@ -116,7 +116,8 @@ def test_weights_are_loaded_as_they_are_or_not_at_all(graph: Graph) -> None:
 def test_an_optimizer_copies_the_moments_it_is_given(graph: Graph) -> None:
     model = new_model(graph)
     optimizer = make_optimizer(model, "adam", 0.01, 0.0)
-    given = {"head.bias.step": torch.tensor(3.0), "head.bias.exp_avg": torch.ones(3)}
+    given = {f"head.bias.{kind}": torch.ones(3) for kind in ("exp_avg", "exp_avg_sq")}
+    given["head.bias.step"] = torch.tensor(3.0)
     for _ in range(2):  # into nothing, and into what is held
         load_moments(optimizer, model, given)
         held = moments_of(optimizer, model)
@@ -125,3 +126,29 @@ def test_an_optimizer_copies_the_moments_it_is_given(graph: Graph) -> None:
     assert given["head.bias.exp_avg"].tolist() == [1.0, 1.0, 1.0]
     load_moments(optimizer, model, {})
     assert moments_of(optimizer, model) == {}
+
+
+def test_moments_that_are_none_are_refused_and_nothing_is_written() -> None:
+    model = GraphSage(SageShape(5, 3, (4, 4)), generator(0, "phi"))
+    name, weight = next(iter(model.named_parameters()))
+    fine = {
+        f"{name}.step": torch.ones(()),
+        f"{name}.exp_avg": torch.ones_like(weight),
+        f"{name}.exp_avg_sq": torch.ones_like(weight),
+    }
+    for wrong in (
+        {f"{name}.exp_avg": torch.ones(1)},
+        {f"{name}.exp_avg": torch.ones(())},
+        {f"{name}.step": torch.ones(2)},
+        {f"{name}.exp_avg": weight.detach().double()},
+        {f"{name}.more": torch.ones_like(weight)},
+        {"other.exp_avg": torch.ones_like(weight)},
+    ):
+        optimizer = make_optimizer(model, "adam", 1e-3, 0.0)
+        with pytest.raises(ProtocolError, match="cannot go on with moment"):
+            load_moments(optimizer, model, fine | wrong)
+        assert moments_of(optimizer, model) == {}
+    with pytest.raises(ProtocolError, match="but no"):
+        load_moments(optimizer, model, {f"{name}.step": torch.ones(())})
+    load_moments(optimizer, model, fine)
+    assert set(moments_of(optimizer, model)) == set(fine)

@@ -73,3 +73,9 @@ def test_krum_picks_one_of_the_crowd() -> None:
 def test_a_run_can_be_asked_for_a_rule(rule: str, train: Train) -> None:
     robust = train(classifier={"aggregate": rule})
     assert robust.record.model_sha256 != train().record.model_sha256
+
+
+def test_a_weight_of_zero_takes_no_part_wherever_it_stands() -> None:
+    one, two = {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}
+    for weights in ([0.0, 0.0, 1.0], [0.0, 1.0, 0.0]):
+        assert average([one, two, two], weights)["w"].tolist() == [3.0, 3.0]

@@ -69,6 +69,7 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "not a number": ("none", ClassifierUpdate, phi_with(lambda w: w * torch.nan), "not finite"),
     "infinite": ("none", ClassifierUpdate, phi_with(lambda w: w + torch.inf), "not finite"),
     "other shape": ("none", ClassifierUpdate, phi_with(lambda w: w[1:]), "was agreed"),
+    "whole numbers": ("none", ClassifierUpdate, phi_with(lambda w: w.long()), "float32 was"),
     "too large": ("none", ClassifierUpdate, phi_with(lambda w: w + 1e4), "is usual"),
     "missing weight": (
         "none", ClassifierUpdate, lambda u: dataclasses.replace(u, phi={}), "missing"),
@@ -78,6 +79,11 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "strange moment": (
         "none", ClassifierUpdate,
         lambda u: dataclasses.replace(u, moments={"x.step": torch.ones(2)}), "moment x.step"),
+    "moment of one number": (
+        "none", ClassifierUpdate,
+        lambda u: dataclasses.replace(
+            u, moments={f"{name}.exp_avg": torch.ones(()) for name in u.phi}),
+        "of shape ()"),
     "negative weight": (
         "none", ClassifierUpdate, lambda u: dataclasses.replace(u, weight=-1.0), "weight -1"),
     "loss not a number": (

@@ -138,10 +138,12 @@ def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
 
 def add_legends(figure: Any, axes: Sequence[Any], panels: Sequence[Panel]) -> None:
     """One legend under all panels where they show the same, else one in each."""
-    if len(panels) > 1 and panels[0].names and all(p.names == panels[0].names for p in panels):
+    names = panels[0].names
+    if names and all(panel.names == names for panel in panels):
         figure.legend(
             *axes[0].get_legend_handles_labels(), loc="outside lower center",
-            ncols=len(panels[0].names), frameon=False,
+            ncols=min(len(names), 4 * len(panels)), frameon=False, fontsize="small",
+            columnspacing=1.2,
         )  # fmt: skip
         return
     for axis, panel in zip(axes, panels, strict=True):

@@ -80,20 +80,6 @@ def in_order_of_appearance(nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
     return distinct[order], rank[inverse]
 
 
-def full_hops(graph: Graph, nodes: NodeIds, layers: int) -> list[Hop]:
-    """The full neighborhood of ``nodes``, distinct ones: one :class:`Hop` a layer."""
-    hops: list[Hop] = []
-    targets, mean = nodes, full_mean(graph)
-    for _ in range(layers):
-        rows = mean[targets]
-        inputs, position = in_order_of_appearance(np.concatenate([targets, rows.indices]))
-        shape = len(targets), len(inputs)
-        averaged = csr_array((rows.data, position[len(targets) :], rows.indptr), shape=shape)
-        hops.insert(0, Hop(inputs, averaged))
-        targets = inputs
-    return hops
-
-
 def full_mean(graph: Graph) -> SparseMatrix:
     """The mean over all neighbors, for every node: each row of A divided by its sum."""
     weight = np.repeat(1 / np.maximum(graph.degrees, 1), graph.degrees).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedsage.graph.graph import Graph
-from fedsage.graph.sampling import Hop, full_mean, sample_hops
+from fedsage.graph.sampling import full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, feature_rows
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import product, sparse_product
@@ -75,13 +75,6 @@ def infer_sampled(
         for start in range(0, len(nodes), BATCH)
     ]
     return torch.cat(parts) if parts else torch.empty(0, model.shape.num_classes)
-
-
-@torch.no_grad()
-def infer_hops(model: GraphSage, graph: Graph, hops: Sequence[Hop]) -> Logits:
-    """Logits of the nodes that these neighborhoods are of."""
-    logits: Logits = model(graph.x, hops)
-    return logits
 
 
 def query(

@@ -11,12 +11,11 @@ from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
 from fedsage.graph.mend import Generated, copies, mend
-from fedsage.graph.sampling import Hop, full_hops
 from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_hops, query
+from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import (
     Logits,
@@ -74,7 +73,6 @@ class DataOwner:
         self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
         self.optimizer = self.new_optimizer()
         self.sketched = Sketched(0, {})
-        self.neighborhoods: dict[Graph, list[Hop]] = {}  # of the validation nodes, once found
         self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
 
     # NeighGen
@@ -220,7 +218,6 @@ class DataOwner:
     def attach(self, generated: Generated) -> Mended:
         """Make G'_i of G_i."""
         self.mended = mend(self.graph, generated)
-        self.neighborhoods.clear()
         return Mended()
 
     # what it takes to go on after a restart
@@ -307,19 +304,9 @@ class DataOwner:
 
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
-        if nodes is self.split.val and self.training.inference == "full":
-            logits = infer_hops(self.model, graph, self.around_validation(graph))
-        else:
-            stream = generator(self.seed, "query", self.id)
-            logits = query(self.model, graph, nodes, self.training, stream)
+        stream = generator(self.seed, "query", self.id)
+        logits = query(self.model, graph, nodes, self.training, stream)
         return logits.log_softmax(dim=1).cpu()
-
-    def around_validation(self, graph: Graph) -> list[Hop]:
-        """The neighborhoods that are asked for in every round, found once."""
-        if graph not in self.neighborhoods:
-            depth = len(self.model.sage_layers)
-            self.neighborhoods[graph] = full_hops(graph, self.split.val, depth)
-        return self.neighborhoods[graph]
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """An optimizer that remembers nothing."""

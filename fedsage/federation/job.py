@@ -125,8 +125,10 @@ def follow_job(
                 job = talk.submit_job(str(Path(scratch) / GROUP))
                 submitted(job)
                 say(f"run {known['run']} is submitted; it starts when the owners are there")
-            follow(talk, job, on_line, say)
+            told = follow(talk, job, on_line, say)
             found = fetched(talk, job, Path(scratch))
+            for line in (found / "history.jsonl").read_text().splitlines()[told:]:
+                on_line(HistoryLine(**json.loads(line)))  # it ended before we looked again
         yield found
 
 
@@ -185,8 +187,8 @@ def follow(
     job: str,
     on_line: Callable[[HistoryLine], None],
     say: Callable[[str], None],
-) -> None:
-    """Tell every round once, until the job is over."""
+) -> int:
+    """Tell every round once, until the job is over; how many were told."""
     told, silent, looks = 0, 0, 0
     while True:
         try:
@@ -199,7 +201,7 @@ def follow(
             time.sleep(POLL)
             continue
         if any(word in status for word in ENDED):
-            return
+            return told
         if status == "RUNNING":
             told = tell_new(talk, job, told, on_line)
         else:

@@ -31,6 +31,7 @@ from fedsage.models.fused_parts import (
     draw_hop,
     fill,
     fill_rows,
+    find_rows,
     gather_means,
     loss_and_gradient,
     mark_picked,
@@ -61,10 +62,11 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
     step, kind, eta, weight_decay, head, threshold = settings
     w1_own, w1_near, b1, w2_own, w2_near, b2, w_head, b_head = weights
     (
-        position, inputs, every, needed, picked_1, picked_2, shares_1, shares_2, words,
+        position, inputs, every, starts, ends, needed,
+        picked_1, picked_2, shares_1, shares_2, words,
         x_own, x_near, near, dnear, h1, dh1, around, daround, h2, dh2, length,
         logits, dlogits, w2_own_t, w2_near_t, w_head_t,
-        g1_own, g1_near, gb1, g2_own, g2_near, gb2, g_head, gb_head,
+        g1, gb1, g2_own, g2_near, gb2, g_head, gb_head,
     ) = work  # fmt: skip
     f32 = np.float32
     dense = x_dense.shape[0] > 0
@@ -94,8 +96,9 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
         else:
             mark_picked(needed, t0, picked_1, t1)
             fill(near, t0, 0)
-            add_products(h1, x_indptr, x_indices, x_data, inputs, every, t1, w1_own)
-            add_products(near, x_indptr, x_indices, x_data, inputs, needed, t0, w1_near)
+            find_rows(starts, ends, x_indptr, inputs, t0)
+            add_products(h1, starts, ends, x_indices, x_data, every, t1, w1_own)
+            add_products(near, starts, ends, x_indices, x_data, needed, t0, w1_near)
             add_means(h1, t1, picked_1, shares_1, near)
         relu_and_drop(h1, t1, threshold, key, words)
 
@@ -139,32 +142,29 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
         add_product(daround, b, dh2, w2_near_t)
         add_means_gradient(dh1, b, picked_2, shares_2, daround)
 
-        # back through layer 1, and the optimizer
+        # back through layer 1, and the optimizer; one table of gradients does for both weights
+        step += 1
+        how = (step, kind, eta, weight_decay)
         relu_and_drop_gradient(dh1, h1, t1, threshold)
         add_row_sum(gb1, dh1, t1)
         if dense:
-            add_transposed_product(g1_own, x_own, t1, dh1)
-            add_transposed_product(g1_near, x_near, t1, dh1)
+            add_transposed_product(g1, x_own, t1, dh1)
+        else:
+            add_products_gradient(g1, starts, ends, x_indices, x_data, every, t1, dh1)
+        update(w1_own.ravel(), g1.ravel(), firsts[0], seconds[0], how)
+        if dense:
+            add_transposed_product(g1, x_near, t1, dh1)
         else:
             fill(dnear, t0, 0)
             add_means_gradient(dnear, t1, picked_1, shares_1, dh1)
-            add_products_gradient(g1_own, x_indptr, x_indices, x_data, inputs, every, t1, dh1)
-            add_products_gradient(
-                g1_near, x_indptr, x_indices, x_data, inputs, needed, t0, dnear
-            )
-
-        step += 1
-        for weight, gradient, first, second in (
-            (w1_own.ravel(), g1_own.ravel(), firsts[0], seconds[0]),
-            (w1_near.ravel(), g1_near.ravel(), firsts[1], seconds[1]),
-            (b1, gb1, firsts[2], seconds[2]),
-            (w2_own.ravel(), g2_own.ravel(), firsts[3], seconds[3]),
-            (w2_near.ravel(), g2_near.ravel(), firsts[4], seconds[4]),
-            (b2, gb2, firsts[5], seconds[5]),
-            (w_head.ravel(), g_head.ravel(), firsts[6], seconds[6]),
-            (b_head, gb_head, firsts[7], seconds[7]),
-        ):
-            update(weight, gradient, first, second, (step, kind, eta, weight_decay))
+            add_products_gradient(g1, starts, ends, x_indices, x_data, needed, t0, dnear)
+        update(w1_near.ravel(), g1.ravel(), firsts[1], seconds[1], how)
+        update(b1, gb1, firsts[2], seconds[2], how)
+        update(w2_own.ravel(), g2_own.ravel(), firsts[3], seconds[3], how)
+        update(w2_near.ravel(), g2_near.ravel(), firsts[4], seconds[4], how)
+        update(b2, gb2, firsts[5], seconds[5], how)
+        update(w_head.ravel(), g_head.ravel(), firsts[6], seconds[6], how)
+        update(b_head, gb_head, firsts[7], seconds[7], how)
     return loss
 
 

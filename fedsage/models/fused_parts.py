@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 
 from fedsage.compiled import OPTIONS
-from fedsage.models.fused_rows import add_rows, prefetch, spread_row
+from fedsage.models.fused_rows import LINE, add_rows, prefetch, spread_row
 
 RELU, L2, DIRECT = 0, 1, 2  # heads
 ADAM, ADAMW, SGD = 0, 1, 2  # optimizers
 
-AHEAD, LINE = 2, 16  # nodes; numbers in a cache line
+AHEAD = 4  # nodes
 
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
@@ -107,21 +107,28 @@ def mark_picked(needed, total, picked, count):
 
 
 @part
-def prefetch_row(x_indptr, x_indices, x_data, node):
+def find_rows(starts, ends, x_indptr, nodes, count):
+    """Where the features of each node begin and end."""
+    for i in range(count):
+        starts[i], ends[i] = x_indptr[nodes[i]], x_indptr[nodes[i] + 1]
+
+
+@part
+def prefetch_row(x_indices, x_data, start, end):
     """Have the features of a node brought near: rows lie anywhere, which takes its time."""
-    for e in range(x_indptr[node], x_indptr[node + 1], LINE):
+    for e in range(start, end, LINE):
         prefetch(x_indices, e)
         prefetch(x_data, e)
 
 
 @part
-def add_products(out, x_indptr, x_indices, x_data, nodes, wanted, count, weight):
+def add_products(out, starts, ends, x_indices, x_data, wanted, count, weight):
     """``out[i] += x_node · weight`` for those of the first ``count`` nodes that are wanted."""
     for i in range(count):
         if wanted[i]:
-            prefetch_row(x_indptr, x_indices, x_data, nodes[min(i + AHEAD, count - 1)])
-            start, end = x_indptr[nodes[i]], x_indptr[nodes[i] + 1]
-            add_rows(out, i, x_indices, x_data, 0, 1, start, end, weight)
+            soon = min(i + AHEAD, count - 1)
+            prefetch_row(x_indices, x_data, starts[soon], ends[soon])
+            add_rows(out, i, x_indices, x_data, 0, 1, starts[i], ends[i], weight)
 
 
 @part
@@ -139,13 +146,13 @@ def gather_means(own, near, x, nodes, count, picked, share):
 
 
 @part
-def add_products_gradient(out, x_indptr, x_indices, x_data, nodes, wanted, count, gradient):
+def add_products_gradient(out, starts, ends, x_indices, x_data, wanted, count, gradient):
     """``out += xᵀ · gradient``, over the first ``count`` nodes that are wanted."""
     for i in range(count):
         if wanted[i]:
-            prefetch_row(x_indptr, x_indices, x_data, nodes[min(i + AHEAD, count - 1)])
-            start, end = x_indptr[nodes[i]], x_indptr[nodes[i] + 1]
-            spread_row(gradient, i, x_indices, x_data, 0, 1, start, end, out)
+            soon = min(i + AHEAD, count - 1)
+            prefetch_row(x_indices, x_data, starts[soon], ends[soon])
+            spread_row(gradient, i, x_indices, x_data, 0, 1, starts[i], ends[i], out)
 
 
 @part

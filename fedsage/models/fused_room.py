@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsage.graph.graph import Graph
-from fedsage.models.fused_rows import LANES
+from fedsage.models.fused_rows import LANES, LINE
 from fedsage.models.graphsage import SageShape
 from fedsage.models.training import Training
 from fedsage.shapes import Array
@@ -23,6 +24,8 @@ class Workspace(NamedTuple):
     position: Array  # of a node among the inputs
     inputs: Array  # the distinct nodes of the batch, its neighbors and theirs
     every: Array  # of the inputs
+    starts: Array  # of the features of each
+    ends: Array
     needed: Array  # which of them are somebody's neighbor
     picked_1: Array
     picked_2: Array
@@ -45,8 +48,7 @@ class Workspace(NamedTuple):
     w2_own_t: Array
     w2_near_t: Array
     w_head_t: Array
-    g1_own: Array
-    g1_near: Array
+    g1: Array  # of one weight after the other
     gb1: Array
     g2_own: Array
     g2_near: Array
@@ -106,6 +108,14 @@ def borrowed(sizes: Sizes) -> Iterator[Workspace]:
     spare.append(work)
 
 
+def aligned(*size: int) -> Array:
+    """Zeros that begin where a cache line does: rows then take no more lines than they must."""
+    count = prod(size)
+    room = np.zeros(count + LINE, np.float32)
+    start = -room.ctypes.data % (4 * LINE) // 4
+    return room[start : start + count].reshape(size)
+
+
 def workspace(sizes: Sizes) -> Workspace:
     """Room for the largest batch there can be."""
     fan_1, fan_2 = sizes.fanouts
@@ -116,44 +126,39 @@ def workspace(sizes: Sizes) -> Workspace:
     dense = t1 if sizes.dense else 0
     padded = -(-classes // LANES) * LANES
 
-    def table(*size: int) -> Array:
-        return np.empty(size, np.float32)
-
-    def zeros(*size: int) -> Array:
-        return np.zeros(size, np.float32)
-
     return Workspace(
         position=np.full(sizes.nodes, -1, np.int32),
         inputs=np.empty(t0, np.int64),
         every=np.ones(t0, np.bool_),
+        starts=np.empty(t0, np.int64),
+        ends=np.empty(t0, np.int64),
         needed=np.empty(t0, np.bool_),
         picked_1=np.empty((t1, fan_1), np.int32),
         picked_2=np.empty((b, fan_2), np.int32),
         shares_1=np.full(t1 * fan_1, 1 / fan_1, np.float32),
         shares_2=np.full(b * fan_2, 1 / fan_2, np.float32),
         words=np.empty(-(-max(t1 * d1, b * d2) // 8), np.uint64),
-        x_own=table(dense, d_x),
-        x_near=table(dense, d_x),
-        near=table(t0, d1),
-        dnear=table(t0, d1),
-        h1=table(t1, d1),
-        dh1=table(t1, d1),
-        around=table(b, d1),
-        daround=table(b, d1),
-        h2=table(b, d2),
-        dh2=table(b, d2),
-        length=table(b),
-        logits=table(b, padded),
-        dlogits=table(b, classes),
-        w2_own_t=table(d2, d1),
-        w2_near_t=table(d2, d1),
-        w_head_t=zeros(d_head, padded),
-        g1_own=zeros(d_x, d1),
-        g1_near=zeros(d_x, d1),
-        gb1=zeros(d1),
-        g2_own=zeros(d1, d2),
-        g2_near=zeros(d1, d2),
-        gb2=zeros(d2),
-        g_head=zeros(classes, d_head),
-        gb_head=zeros(classes if d_head else 0),
+        x_own=aligned(dense, d_x),
+        x_near=aligned(dense, d_x),
+        near=aligned(t0, d1),
+        dnear=aligned(t0, d1),
+        h1=aligned(t1, d1),
+        dh1=aligned(t1, d1),
+        around=aligned(b, d1),
+        daround=aligned(b, d1),
+        h2=aligned(b, d2),
+        dh2=aligned(b, d2),
+        length=aligned(b),
+        logits=aligned(b, padded),
+        dlogits=aligned(b, classes),
+        w2_own_t=aligned(d2, d1),
+        w2_near_t=aligned(d2, d1),
+        w_head_t=aligned(d_head, padded),
+        g1=aligned(d_x, d1),
+        gb1=aligned(d1),
+        g2_own=aligned(d1, d2),
+        g2_near=aligned(d1, d2),
+        gb2=aligned(d2),
+        g_head=aligned(classes, d_head),
+        gb_head=aligned(classes if d_head else 0),
     )

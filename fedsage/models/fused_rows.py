@@ -17,6 +17,9 @@ from numba.core import cgutils
 blocks: Any = cgutils  # neither has types
 intrinsic: Any = extending.intrinsic
 LANES = 8  # of a vector
+LINE = 16  # numbers in a cache line
+ROWS_AHEAD = 6  # so much earlier a row is asked for
+FAR = 300_000  # numbers in a table that no cache nearby holds
 BLOCKS = (8 * LANES, 4 * LANES, LANES, 1)  # columns at a time, as many as are left
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
@@ -66,11 +69,7 @@ def prefetch(typing, array, at):
 
     def codegen(context, build, signature, args):
         data = context.make_array(signature.args[0])(context, build, args[0]).data
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
-        fetch = blocks.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
-        place = build.bitcast(build.gep(data, [args[1]]), byte)
-        build.call(fetch, [place, INT32(0), INT32(3), INT32(1)])  # to read, keep, data
+        fetch_line(build, build.gep(data, [args[1]]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
@@ -87,19 +86,32 @@ def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str)
 
     every = isinstance(signature.args[2], types.NoneType)
     rows = ir.Constant(INT32.as_pointer(), None) if every else array(2).data
-    width = build.extract_value(array(8).shape, 1)
+    count, width = (build.extract_value(array(8).shape, n) for n in range(2))
     one_row = build.gep(array(0).data, [build.mul(integer(1), width)])
     factors = build.gep(array(3).data, [integer(4)])
     given = [one_row, rows, factors, integer(5), integer(6), integer(7), array(8).data, width]
-    build.call(row_code(build.module, way, not every), given)
+    if every:
+        build.call(row_code(build.module, way, picks=False, fetches=False), given)
+    elif way == "scatter":
+        build.call(row_code(build.module, way, picks=True, fetches=True), given)
+    else:
+        far = build.icmp_signed(">", build.mul(count, width), INT64(FAR))
+        with build.if_else(far) as branches:
+            for branch, fetches in zip(branches, (True, False), strict=True):
+                with branch:
+                    build.call(row_code(build.module, way, True, fetches), given)
 
 
-def row_code(module: Any, way: str, picks: bool) -> Any:
-    """The code behind both, as a function of its own: so it is compiled once."""
+def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
+    """The code behind both, as a function of its own: so it is compiled once.
+
+    With ``fetches`` it asks for each row some rows before it is needed. That pays where rows
+    come from afar, and where they are written; elsewhere it is work for nothing.
+    """
     floats, rows = FLOAT.as_pointer(), INT32.as_pointer()
     given = [floats, rows, floats, INT64, INT64, INT64, floats, INT64]
     kind = ir.FunctionType(ir.VoidType(), given)
-    code = blocks.get_or_insert_function(module, kind, f"fedsage_{way}_{int(picks)}")
+    code = blocks.get_or_insert_function(module, kind, f"fedsage_{way}_{picks:d}{fetches:d}")
     if not code.is_declaration:
         return code
     code.linkage = "linkonce_odr"
@@ -116,6 +128,13 @@ def row_code(module: Any, way: str, picks: bool) -> Any:
             sums = [blocks.alloca_once_value(build, each) for each in held]
             with blocks.for_range(build, end, start) as loop:
                 row = loop.index
+                if fetches:
+                    soon = build.add(row, INT64(ROWS_AHEAD))
+                    soon = build.select(build.icmp_signed("<", soon, end), soon, row)
+                    soon = build.zext(build.load(build.gep(picked, [soon])), INT64)
+                    there = build.gep(table, [build.add(build.mul(soon, width), at)])
+                    for line in range(0, size, LINE):
+                        fetch_line(build, build.gep(there, [INT64(line)]))
                 if picks:
                     row = build.zext(build.load(build.gep(picked, [row])), INT64)
                 factor = build.load(build.gep(scale, [build.mul(loop.index, stride)]))
@@ -131,6 +150,15 @@ def row_code(module: Any, way: str, picks: bool) -> Any:
         column = build.add(column, build.mul(count, INT64(size)))
     build.ret_void()
     return code
+
+
+def fetch_line(build: Any, pointer: Any) -> None:
+    """Have the cache line at ``pointer`` brought near."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
+    fetch = blocks.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
+    to_read, keep, data = INT32(0), INT32(3), INT32(1)
+    build.call(fetch, [build.bitcast(pointer, byte), to_read, keep, data])
 
 
 def vectors_at(build: Any, pointer: Any, size: int) -> list[Any]:

@@ -24,7 +24,7 @@ from fedsage.models import fused_kernel
 from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
 from fedsage.models.fused import fused_epoch
 from fedsage.models.fused_room import MOST_SIZES, SPARE
-from fedsage.models.fused_rows import add_rows, spread_row
+from fedsage.models.fused_rows import FAR, add_rows, spread_row
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.optimizer import make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, parameters_of
@@ -195,10 +195,10 @@ def transposed(out, a, table):  # type: ignore[no-untyped-def]
 def test_sums_of_rows_are_products_at_any_width(width: int) -> None:
     draws = generator(width, "rows")
     table = draws.normal(size=(11, width)).astype(np.float32)
-    picked = draws.integers(11, size=(6, 5)).astype(np.int32)
-    scale = draws.normal(size=30).astype(np.float32)
+    picked = draws.integers(11, size=(6, 9)).astype(np.int32)
+    scale = draws.normal(size=54).astype(np.float32)
     dense = np.zeros((6, 11))
-    np.add.at(dense, (np.repeat(np.arange(6), 5), picked.ravel()), scale)
+    np.add.at(dense, (np.repeat(np.arange(6), 9), picked.ravel()), scale)
     start = draws.normal(size=(6, width)).astype(np.float32)
     out = start.copy()
     gathered(out, picked, scale, table)
@@ -209,6 +209,19 @@ def test_sums_of_rows_are_products_at_any_width(width: int) -> None:
     product = np.zeros((11, width), np.float32)
     transposed(product, dense.astype(np.float32), start)
     np.testing.assert_allclose(product, dense.T @ start, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [3, 40, 64])
+def test_sums_of_rows_from_afar_are_those_of_rows_nearby(width: int) -> None:
+    draws = generator(width, "far")
+    far = draws.normal(size=(FAR // width + 1, width)).astype(np.float32)
+    picked = draws.integers(len(far), size=(50, 20)).astype(np.int32)
+    scale = draws.normal(size=1000).astype(np.float32)
+    nearby, rows = np.unique(picked, return_inverse=True)
+    sums = np.zeros((2, 50, width), np.float32)
+    gathered(sums[0], picked, scale, far)
+    gathered(sums[1], rows.reshape(picked.shape).astype(np.int32), scale, far[nearby])
+    np.testing.assert_array_equal(*sums)
 
 
 def test_two_runs_are_equal_to_the_bit_also_beside_each_other(graph: Graph) -> None:

@@ -39,7 +39,7 @@ def plain_step(
     """A function that takes one training step on a batch of nodes."""
     x = torch.tensor(graph.x.toarray() if hasattr(graph.x, "toarray") else graph.x)
     y = torch.tensor(graph.y)
-    indptr, indices = torch.tensor(graph.indptr), torch.tensor(graph.indices)
+    indptr, indices = torch.tensor(graph.indptr), torch.tensor(graph.indices).long()
     model = PlainSage(graph.num_features, widths, graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=eta)
 

@@ -34,7 +34,7 @@ def mend(graph: Graph, generated: Generated) -> Graph:
     return Graph(
         x=vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both),
         indptr=frozen(adjacency.indptr.astype(np.int64)),
-        indices=frozen(adjacency.indices.astype(np.int64)),
+        indices=frozen(adjacency.indices.astype(np.int32)),
         y=frozen(np.concatenate([graph.y, np.full(count, -1)])),
         class_names=graph.class_names,
     )

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.graph.communities import communities
-from fedsage.graph.graph import Graph, frozen
+from fedsage.graph.graph import Graph, frozen, positions
 from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
@@ -90,7 +90,7 @@ def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int)
     """
     order = np.argsort(owner, kind="stable")
     first = np.searchsorted(owner[order], np.arange(num_owners + 1))
-    place = np.empty(graph.num_nodes, dtype=np.int64)  # of a node at its owner
+    place = np.empty(graph.num_nodes, dtype=np.int32)  # of a node at its owner
     place[order] = np.arange(graph.num_nodes) - first[owner[order]]
     count = graph.degrees[order]
     target = graph.indices[positions(graph.indptr[order], count)]
@@ -112,11 +112,6 @@ def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int)
         )
     missing = missing_links(graph, owner)
     return Partition(tuple(subgraphs), nodes, missing, how, seed)
-
-
-def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Array, " total"]:
-    """``count[k]`` numbers from ``start[k]`` on, for every k: where rows of a CSR stand."""
-    return np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
 
 
 def missing_links(graph: Graph, owner: NodeIds) -> int:

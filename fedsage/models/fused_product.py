@@ -14,10 +14,14 @@ from fedsage.models.fused_rows import add_rows
 def with_stamp(stamp: int) -> Any:
     """The product, as a function that closes over ``stamp``; see ``kept_on_disk``."""
 
-    def add_product(indptr, indices, data, h, out):
-        """``out += a @ h``, where a has the rows that ``indptr`` tells of."""
-        for i in range(len(indptr) - 1 if stamp > 0 else 0):
-            add_rows(out, i, indices, data, 0, 1, indptr[i], indptr[i + 1], h)
+    def add_product(starts, ends, indices, scale, shared, h, out):
+        """``out[i] += Σ_e scale[e] · h[indices[e]]``, e from ``starts[i]`` to ``ends[i]``.
+
+        With ``shared``, all of row i have the factor ``scale[i]``.
+        """
+        for i in range(len(starts) if stamp > 0 else 0):
+            first, stride = (i, 0) if shared else (0, 1)
+            add_rows(out, i, indices, scale, first, stride, starts[i], ends[i], h)
 
     return add_product
 

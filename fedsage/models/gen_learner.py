@@ -97,7 +97,7 @@ class GenLearner:
     @torch.no_grad()
     def embeddings(self, t: int) -> Embeddings:
         """Procedure C's Z_i^t."""
-        return embed(self.neighgen, self.impaired, self.batch(t)).cpu()
+        return embed(self.neighgen, self.batch(t)).cpu()
 
     def hg(self) -> Parameters:
         """A copy of the weights of H^g_i."""

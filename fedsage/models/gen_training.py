@@ -16,7 +16,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.impair import Impaired
 from fedsage.graph.mend import Generated
 from fedsage.graph.sampling import Hop, sample_hops
-from fedsage.models.graphsage import GraphSage
+from fedsage.models.graphsage import GraphSage, feature_rows
 from fedsage.models.infer import infer_full
 from fedsage.models.lifelike import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.models.losses import (
@@ -28,6 +28,7 @@ from fedsage.models.losses import (
 )
 from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
+from fedsage.models.parameters import Inputs
 from fedsage.shapes import Array, NodeIds
 
 ROUNDED = Counts()  # as in the paper
@@ -59,10 +60,11 @@ class GenTraining:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """V_i^t with its neighborhoods on Ḡ_i."""
+    """V_i^t with its neighborhoods on Ḡ_i, and the features of all nodes there."""
 
     nodes: NodeIds
     hops: Sequence[Hop]
+    x: Inputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,13 +83,14 @@ def draw_batch(
     """Procedure C's V_i^t: random nodes of Ḡ_i, none twice."""
     count = min(settings.batch_size, len(impaired.kept))
     nodes = generator.permutation(len(impaired.kept))[:count]
-    return Batch(nodes, sample_hops(impaired.graph, nodes, settings.fanouts, generator))
+    hops = sample_hops(impaired.graph, nodes, settings.fanouts, generator)
+    x = feature_rows(impaired.graph.x, hops[0].inputs, torch.device(settings.device))
+    return Batch(nodes, hops, x)
 
 
-def embed(neighgen: NeighGen, impaired: Impaired, batch: Batch) -> Embeddings:
+def embed(neighgen: NeighGen, batch: Batch) -> Embeddings:
     """Z_i^t: H^e on the batch's neighborhoods."""
-    z: Embeddings = neighgen.encoder(impaired.graph.x, batch.hops)
-    return z
+    return neighgen.encoder.from_rows(batch.x, batch.hops)
 
 
 def joint_losses(
@@ -110,7 +113,7 @@ def joint_losses(
         settings: The λs, and how neighbors are counted.
         generator: The stream of the noise.
     """
-    z = embed(neighgen, impaired, batch)
+    z = embed(neighgen, batch)
     num_missing = torch.from_numpy(impaired.num_missing[batch.nodes].astype(np.float32))
     degree = degree_loss(neighgen.hg.dgen(z), num_missing.to(z.device))
     generated, of = neighgen.hg(z, settings.counts, settings.noise, generator)
@@ -120,7 +123,7 @@ def joint_losses(
     if known.any():
         graph = impaired.graph
         logits = mended_logits(
-            classifier, graph.x, batch.hops, graph.degrees[batch.nodes], generated, of
+            classifier, batch.x, batch.hops, graph.degrees[batch.nodes], generated, of
         )
         y = torch.from_numpy(graph.y[batch.nodes])[known].to(z.device)
         classification = classification_loss(logits[known.to(z.device)], y)

@@ -108,10 +108,21 @@ class GraphSage(nn.Module):
             dropout: Share of hidden values set to zero while training.
             generator: Where dropout draws from.
         """
+        return self.from_rows(
+            feature_rows(x, hops[0].inputs, self.device), hops, dropout, generator
+        )
+
+    def from_rows(
+        self,
+        h: Inputs,
+        hops: Sequence[Hop],
+        dropout: float = 0.0,
+        generator: np.random.Generator | None = None,
+    ) -> Logits:
+        """The same from the features of the first hop's inputs alone."""
         key = None
         if generator is not None and threshold(dropout) > 0:
             key = dropout_key(generator)
-        h: Inputs = feature_rows(x, hops[0].inputs, self.device)
         for k, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
             h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k)
             if key is not None and k < self.num_activated:

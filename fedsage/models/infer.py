@@ -9,9 +9,9 @@ import torch
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean, sample_hops
-from fedsage.models.graphsage import GraphSage, feature_rows
+from fedsage.models.graphsage import GraphSage
 from fedsage.models.parameters import Hidden, Inputs, Logits
-from fedsage.models.sparse import product, sparse_product
+from fedsage.models.sparse import add_compiled_means, add_compiled_product, sparse_product
 from fedsage.models.training import Training
 from fedsage.shapes import NodeFeatures, NodeIds, NodeLabels
 
@@ -27,38 +27,56 @@ def infer_full(model: GraphSage, graph: Graph, nodes: NodeIds | None = None) -> 
     puts out. The last layer is for ``nodes`` alone. Of what is as long as the graph there are
     two tables at a time; memory that is new costs more than the sums that go into it.
     """
-    mean = full_mean(graph)
     h: Inputs | NodeFeatures = graph.x
     for k, layer in enumerate(model.sage_layers):
-        messages = weighted(h, layer.phi_neighbors)
-        if nodes is not None and k + 1 == len(model.sage_layers):
-            h, mean = h[nodes.copy()], mean[nodes]  # torch takes no array that is read-only
-        near = sparse_product(mean, messages)
+        targets = nodes if k + 1 == len(model.sage_layers) else None
+        messages = zeros(graph.num_nodes, layer.phi_neighbors)
+        add_weighted(messages, h, layer.phi_neighbors)
+        if targets is not None:
+            h = h[targets.copy()]  # torch takes no array that is read-only
+        near = zeros(h.shape[0], messages)
+        add_neighbor_means(near, graph, targets, messages)
+        add_weighted(near, h, layer.phi_own)
         for part in slices(len(near)):
-            own = product(some_rows(h, part, model.device), layer.phi_own)
-            near[part] = model.activate(own.add_(near[part]).add_(layer.bias), k)
+            near[part] = model.activate(near[part].add_(layer.bias), k)
         h = near
     logits: Logits = model.head(h)
     return logits
+
+
+def zeros(num_rows: int, like: Hidden) -> Hidden:
+    """A table as wide as another one, and where that is; a CPU's is zero when it is touched."""
+    return torch.from_numpy(np.zeros((num_rows, like.shape[1]), np.float32)).to(like.device)
+
+
+def add_neighbor_means(
+    out: Hidden, graph: Graph, nodes: NodeIds | None, messages: Hidden
+) -> None:
+    """``out +=`` the mean over the neighbors of ``nodes``, or of all, of what they hand on."""
+    if out.device.type == "cpu":
+        add_compiled_means(out, graph, nodes, messages)
+    else:
+        mean = full_mean(graph)
+        out += sparse_product(mean if nodes is None else mean[nodes], messages)
+
+
+def add_weighted(out: Hidden, h: Inputs | NodeFeatures, weight: Hidden) -> None:
+    """``out += h @ weight``; dense features go to a device some rows at a time."""
+    if isinstance(h, torch.Tensor):
+        out.addmm_(h, weight)
+    elif isinstance(h, np.ndarray):
+        for part in slices(len(out)):
+            out[part].addmm_(torch.tensor(h[part], device=out.device), weight)
+    elif out.device.type == "cpu":
+        add_compiled_product(out, h, weight)
+    else:
+        out += sparse_product(h, weight)
 
 
 def slices(num_rows: int) -> Iterator[slice]:
     """All rows, some at a time."""
     for start in range(0, num_rows, ROWS):
         yield slice(start, start + ROWS)
-
-
-def weighted(h: Inputs | NodeFeatures, weight: Hidden) -> Hidden:
-    """``h @ weight``, some rows at a time."""
-    table = torch.empty(h.shape[0], weight.shape[1], device=weight.device)
-    for part in slices(len(table)):
-        table[part] = product(some_rows(h, part, weight.device), weight)
-    return table
-
-
-def some_rows(h: Inputs | NodeFeatures, part: slice, device: torch.device) -> Inputs:
-    """Those rows of hidden values, or of features."""
-    return h[part] if isinstance(h, torch.Tensor) else feature_rows(h, part, device)
 
 
 @torch.no_grad()

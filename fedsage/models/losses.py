@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from scipy.sparse import issparse
 from torch import Tensor
 
+from fedsage.graph.graph import dense_rows
 from fedsage.models.nearest import nearest, nearest_hidden
 from fedsage.models.parameters import Logits
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
@@ -108,8 +108,9 @@ def squared_distance(
     rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
 ) -> Scalar:
     """The sum over k of ‖rows[k] − x[nodes[k]]‖²."""
-    picked = x[nodes].toarray() if issparse(x) else x[nodes]
-    return F.mse_loss(rows, torch.from_numpy(picked).to(rows.device), reduction="sum")
+    return F.mse_loss(
+        rows, torch.from_numpy(dense_rows(x, nodes)).to(rows.device), reduction="sum"
+    )
 
 
 def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:

@@ -15,15 +15,15 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.sampling import Hop
-from fedsage.models.graphsage import GraphSage, feature_rows
+from fedsage.models.graphsage import GraphSage
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import product, sparse_product
-from fedsage.shapes import Array, NodeFeatures, NodeIds
+from fedsage.shapes import Array, NodeIds
 
 
 def mended_logits(
     model: GraphSage,
-    x: NodeFeatures,
+    h: Inputs,
     hops: Sequence[Hop],
     degrees: NodeIds,
     generated: Float[Tensor, "rows d_x"],
@@ -33,7 +33,7 @@ def mended_logits(
 
     Args:
         model: F.
-        x: Features of the real nodes.
+        h: Features of the first hop's inputs.
         hops: Neighborhoods of the batch, first layer first.
         degrees: How many real neighbors each node of the batch has, drawn or not.
         generated: Features of the generated neighbors.
@@ -52,7 +52,6 @@ def mended_logits(
     )
     real_share = torch.from_numpy(degrees.astype(np.float32) / total)[:, None].to(model.device)
     parent = torch.from_numpy(of).to(model.device)
-    h: Inputs = feature_rows(x, hops[0].inputs, model.device)
     h_generated: Hidden = generated
     for k, (layer, hop) in enumerate(zip(model.sage_layers, hops, strict=True)):
         targets = hop.mean.shape[0]

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from fedsage.graph.graph import squared_norms
+from fedsage.graph.graph import positions, squared_norms
 from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_nearest import search
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
@@ -93,8 +93,7 @@ def nearest_hidden(
     """
     count = np.diff(missing.indptr)[of]
     row = np.repeat(np.arange(len(of)), count)
-    inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    candidate = missing.indices[np.repeat(missing.indptr[of], count) + inside]
+    candidate = missing.indices[positions(missing.indptr[of], count)]
     picked = x_hidden[candidate]
     products = paired_products(picked, rows.detach().cpu().numpy(), row)
     distance = squared_norms(picked) - 2 * products

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from scipy.sparse import issparse
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from fedsage.graph.graph import Graph
 from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_product import add_product
 from fedsage.models.parameters import Hidden, Inputs
-from fedsage.shapes import SparseMatrix
+from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 
 def product(h: Inputs, weight: Hidden) -> Hidden:
@@ -61,10 +63,38 @@ class CpuProduct(torch.autograd.Function):
 
 def compiled_product(a: SparseMatrix, h: Hidden) -> Hidden:
     """``a @ h`` by compiled code, which has no gradient."""
-    if a.shape[1] != len(h):
-        raise ValueError(f"No product of {a.shape} and {tuple(h.shape)}.")
-    positions = a.indptr.astype(np.int64, copy=False), a.indices.astype(np.int32, copy=False)
-    out = np.zeros((a.shape[0], h.shape[1]), np.float32)
+    out = torch.from_numpy(np.zeros((a.shape[0], h.shape[1]), np.float32))
+    add_compiled_product(out, a, h)
+    return out
+
+
+def add_compiled_product(out: Hidden, a: SparseMatrix, h: Hidden) -> None:
+    """``out += a @ h``, in place."""
+    if a.shape != (len(out), len(h)):
+        raise ValueError(f"No product of {a.shape} and {tuple(h.shape)} for {len(out)} rows.")
+    pointers = a.indptr.astype(np.int64, copy=False)
+    add_rows(out, pointers[:-1], pointers[1:], a.indices, a.data, h)
+
+
+def add_compiled_means(out: Hidden, graph: Graph, nodes: NodeIds | None, h: Hidden) -> None:
+    """``out +=`` the mean of ``h`` over the neighbors of ``nodes``, or of all nodes."""
+    starts, ends = graph.indptr[:-1], graph.indptr[1:]
+    if nodes is not None:
+        starts, ends = starts[nodes], ends[nodes]
+    shares = (1 / np.maximum(ends - starts, 1)).astype(np.float32)
+    add_rows(out, starts, ends, graph.indices, shares, h, shared=True)
+
+
+def add_rows(
+    out: Hidden,
+    starts: NodeIds,
+    ends: NodeIds,
+    picked: NodeIds,
+    scale: Float[Array, " factors"],
+    h: Hidden,
+    shared: bool = False,
+) -> None:
+    """What ``fused_product`` does, on torch's tables."""
     rows = h.detach().contiguous().numpy()
-    add_product(*(read_only(array) for array in (*positions, a.data, rows)), out)
-    return torch.from_numpy(out)
+    given = starts, ends, picked.astype(np.int32, copy=False), scale
+    add_product(*(read_only(array) for array in given), shared, read_only(rows), out.numpy())

@@ -9,7 +9,12 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, full_mean, sample_hops
 from fedsage.models.graphsage import GraphSage, Head, Norm, SageLayer, SageShape
 from fedsage.models.infer import infer_full, infer_sampled
-from fedsage.models.sparse import bag_product, compiled_product, sparse_product
+from fedsage.models.sparse import (
+    add_compiled_product,
+    bag_product,
+    compiled_product,
+    sparse_product,
+)
 from fedsage.rng import generator
 from tests.graph.test_sampling import with_isolated
 
@@ -154,3 +159,6 @@ def test_any_depth_works(graph: Graph, widths: tuple[int, ...]) -> None:
 def test_a_product_of_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="No product"):
         compiled_product(csr_array(np.eye(3, dtype=np.float32)), torch.ones(2, 4))
+    with pytest.raises(ValueError, match="for 2 rows"):
+        three = csr_array(np.eye(3, dtype=np.float32))
+        add_compiled_product(torch.zeros(2, 4), three, torch.ones(3, 4))

@@ -11,7 +11,7 @@ from fedsage.graph.impair import impair
 from fedsage.graph.mend import Generated, mend
 from fedsage.graph.sampling import Hop, full_mean
 from fedsage.models.gen_training import GenTraining, generated_neighbors
-from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.graphsage import GraphSage, SageShape, feature_rows
 from fedsage.models.infer import infer_full
 from fedsage.models.lifelike import form_of, lifelike
 from fedsage.models.losses import degree_loss
@@ -101,8 +101,9 @@ def test_the_mended_batch_is_the_classifier_on_the_mended_graph(
     )  # fmt: skip
     expected = infer_full(model, mend(graph, Generated(parents, rows_like_x)))[:60]
     everyone = Hop(np.arange(60), full_mean(graph))
+    h = feature_rows(graph.x, everyone.inputs, model.device)
     found = mended_logits(
-        model, graph.x, [everyone, everyone], graph.degrees, torch.from_numpy(rows), parents
+        model, h, [everyone, everyone], graph.degrees, torch.from_numpy(rows), parents
     )
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 

@@ -52,7 +52,7 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
         own.neighgen, own.classifier, own.impaired, own.batch(t), own.is_train, own.settings,
         noise_stream(own.seed, i, t),
     )  # fmt: skip
-    z = embed(own.neighgen, own.impaired, own.batch(t)).detach()
+    z = embed(own.neighgen, own.batch(t)).detach()
     rows, _ = own.neighgen.hg(z, own.settings.counts, 1.0, noise_stream(own.seed, i, t))
     cross = torch.zeros(())
     for j, other in enumerate(learners):

@@ -17,7 +17,7 @@ from fedsage.models.fused_nearest import search
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 
 QUERIES = 32  # rows are filled up with zeros to a multiple of that
-AT_A_TIME = 128  # rows searched for
+AT_A_TIME = 64  # rows searched for
 
 
 def nearest(
@@ -65,13 +65,23 @@ def nearest_sparse(
     found = np.zeros(len(rows), dtype=np.int64)
     positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
     arrays = [read_only(array) for array in (*positions, x.data, squares)]
+    room = np.empty((rows.shape[1], AT_A_TIME), np.float32)
     for start in range(0, len(rows), AT_A_TIME):
         part = rows[start : start + AT_A_TIME]
-        queries = np.zeros((rows.shape[1], -(-len(part) // QUERIES) * QUERIES), np.float32)
-        queries[:, : len(part)] = part.T
         own = slice(start, start + len(part))
-        search(*arrays, queries, best[own], found[own])
+        search(*arrays, as_columns(part, room), best[own], found[own])
     return found
+
+
+def as_columns(
+    rows: Float[Array, "rows d_x"], room: Float[Array, "d_x columns"]
+) -> Float[Array, "d_x filled"]:
+    """The rows as columns, in ``room`` if they fill it, with zeros up to a round number."""
+    filled = -(-len(rows) // QUERIES) * QUERIES
+    table = room if filled == room.shape[1] else np.empty((len(room), filled), np.float32)
+    table[:, : len(rows)] = rows.T
+    table[:, len(rows) :] = 0
+    return table
 
 
 def nearest_hidden(

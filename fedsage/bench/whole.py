@@ -59,7 +59,28 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
         wanted = TRAINING.get((method, name, owners))
         yield figure_of(f"{where}, training, CPU", training, "s", at_most=wanted)
         yield figure_of(f"{where}, peak memory", rss, "MB", at_most=limit)
+    yield two_threads(repeats)
     yield two_at_a_time("pubmed" if "pubmed" in here else "synthetic", repeats)
+
+
+def two_threads(repeats: int) -> Figure:
+    """Products in two threads that share nothing, against one: what the machine gives."""
+    code = (
+        "import time, torch; from concurrent.futures import ThreadPoolExecutor as Pool; "
+        "torch.set_num_threads(1); table = torch.ones(256, 256); "
+        "work = lambda _: [torch.mm(table, table) for _ in range(2000)] and None; "
+        "pool = Pool(2); clock = time.perf_counter; "
+        "taken = lambda n: (clock(), list(pool.map(work, range(n))), clock()); "
+        "halves = lambda n: (lambda t: (t[2] - t[0]) / n)(taken(n)); "
+        f"print([[halves(1), halves(2)] for _ in range({repeats})])"
+    )
+    taken = json.loads(in_process(code))
+    return figure_of(
+        "two threads that share nothing against one, a share of work",
+        [two for _, two in taken],
+        "s",
+        [one for one, _ in taken],
+    )
 
 
 def two_at_a_time(name: str, repeats: int, owners: int = 4, rounds: int = 20) -> Figure:

@@ -6,19 +6,21 @@ links are dropped. Nothing here reads files or draws numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.sparse import coo_array, csr_array, issparse
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
 if TYPE_CHECKING:
     from fedsage.graph.schema import Schema
+
+AT_ONCE = 2**17  # numbers; a cache holds as many, and what is made of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +56,13 @@ class Graph:
             class_names: A name for each class; numbers if left out.
             name: What to call the graph in an error.
         """
-        features = checked_features(x, name)
-        labels, names = checked_labels(y, class_names, features.shape[0], name)
-        links = checked_links(edge_index, features.shape[0], name)
-        adjacency = symmetric(links, features.shape[0])
+        num_nodes = checked_size(x, name)
+        labels, names = checked_labels(y, class_names, num_nodes, name)
+        indptr, indices = symmetric(checked_links(edge_index, num_nodes, name), num_nodes)
         return cls(
-            x=features,
-            indptr=frozen(adjacency.indptr.astype(np.int64)),
-            indices=frozen(adjacency.indices.astype(np.int32)),
+            x=checked_features(x, name),
+            indptr=frozen(indptr),
+            indices=frozen(indices),
             y=frozen(labels),
             class_names=names,
         )
@@ -161,14 +162,56 @@ def frozen(array: Array) -> Array:
     return array
 
 
-def symmetric(links: EdgeIndex, num_nodes: int) -> SparseMatrix:
-    """Adjacency with every link in both directions, no loops, no doubles, sorted rows."""
-    source, target = links[:, links[0] != links[1]]
-    both = np.concatenate([source, target]), np.concatenate([target, source])
-    ones = np.ones(len(both[0]), dtype=np.float32)
-    adjacency = coo_array((ones, both), shape=(num_nodes, num_nodes)).tocsr()
-    adjacency.sort_indices()
-    return adjacency
+def symmetric(
+    links: EdgeIndex, num_nodes: int
+) -> tuple[Int[Array, " pointers"], Int[Array, " twice_E"]]:
+    """``indptr`` and ``indices`` of a graph: links both ways, no loops, no doubles, sorted.
+
+    Sorting pairs goes through memory in order; putting each into its row would jump about,
+    which takes several times as long once the graph is larger than the cache.
+    """
+    links = links if (apart := links[0] != links[1]).all() else links[:, apart]
+    keys = np.empty((2, links.shape[1]), dtype=np.int64)
+    paired(links[0], links[1], out=keys[0])
+    paired(links[1], links[0], out=keys[1])
+    keys = distinct(keys.ravel())
+    return np.searchsorted(keys, np.arange(num_nodes + 1) << 32), keys.astype(np.int32)
+
+
+def paired(
+    first: Int[Array, " n"], second: Int[Array, " n"], out: Int[Array, " n"] | None = None
+) -> Int[Array, " n"]:
+    """Pairs of numbers below 2³¹ as one number each, which are ordered as the pairs are."""
+    keys = np.left_shift(first, 32, out=out, dtype=np.int64)
+    keys |= second
+    return keys
+
+
+def parted(keys: Int[Array, " n"]) -> Int[Array, "2 n"]:
+    """The pairs behind such numbers, as int32."""
+    pairs = np.empty((2, len(keys)), dtype=np.int32)
+    np.right_shift(keys, 32, out=pairs[0], casting="unsafe")
+    pairs[1] = keys  # its lower half
+    return pairs
+
+
+def distinct(keys: Int[Array, " n"]) -> Int[Array, " m"]:
+    """The sorted distinct keys, sorted in place; for many of them faster than ``np.unique``."""
+    keys.sort()
+    return keys if (new := firsts(keys)).all() else keys[new]
+
+
+def firsts(keys: Int[Array, " n"]) -> Bool[Array, " n"]:
+    """Which of sorted keys are not as the one before."""
+    new = np.ones(len(keys), dtype=np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return new
+
+
+def chunks(total: int, each: float = 1.0) -> Iterator[slice]:
+    """``total`` things, which take ``each`` so many numbers, a few at a time."""
+    size = int(AT_ONCE / max(each, 1.0)) + 1
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
 def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Array, " total"]:
@@ -197,8 +240,8 @@ def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
     return squares
 
 
-def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
-    """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
+def checked_size(x: Array | SparseMatrix, name: str) -> int:
+    """How many nodes have features; refuses what is no table of numbers."""
     if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise DataError(
             f"{name}: features must be a table of nodes × features, "
@@ -209,6 +252,11 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
             f"{name}: features must be numbers, but are of type {x.dtype}. Turn words into "
             "numbers (one column for each) and complex numbers into pairs."
         )
+    return int(x.shape[0])
+
+
+def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
+    """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
     sparse = issparse(x)
     features: NodeFeatures = (
         csr_array(x, dtype=np.float32, copy=True)
@@ -229,8 +277,8 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
     features.sum_duplicates()
     features.eliminate_zeros()
     if max(features.nnz, *features.shape) < 2**31:  # short positions: products read them all
-        features.indices = features.indices.astype(np.int32)
-        features.indptr = features.indptr.astype(np.int32)
+        features.indices = features.indices.astype(np.int32, copy=False)
+        features.indptr = features.indptr.astype(np.int32, copy=False)
     for array in (features.data, features.indices, features.indptr):
         frozen(array)
     return features
@@ -269,19 +317,19 @@ def checked_labels(
 
 
 def checked_links(edge_index: Array, num_nodes: int, name: str) -> EdgeIndex:
-    """Links as int64 pairs; refuses links to nodes that do not exist."""
+    """Links as int32 pairs; refuses links to nodes that do not exist."""
     links = np.asarray(edge_index)
     if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):
         raise DataError(
             f"{name}: links must be 2 × E whole numbers, but have shape {links.shape} and "
             f"type {links.dtype}. Row 0 holds one end of each link, row 1 the other."
         )
-    bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
-    if len(bad):
+    if links.size and (links.min() < 0 or links.max() >= num_nodes):
+        bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
         first = links[:, bad[0]].tolist()
         raise DataError(
             f"{name}: {len(bad)} links point to nodes that do not exist, the first "
             f"{first[0]}–{first[1]} (link {bad[0]}); nodes are 0 to {num_nodes - 1}. "
             "Remove these links or add the nodes."
         )
-    return links.astype(np.int64)
+    return links.astype(np.int32, copy=False)

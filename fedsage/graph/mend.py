@@ -29,12 +29,12 @@ def mend(graph: Graph, generated: Generated) -> Graph:
     count = len(generated.parents)
     new = graph.num_nodes + np.arange(count)
     links = np.concatenate([graph.links, np.stack([generated.parents, new])], axis=1)
-    adjacency = symmetric(links, graph.num_nodes + count)
+    indptr, indices = symmetric(links, graph.num_nodes + count)
     both = [graph.x, generated.x]
     return Graph(
         x=vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both),
-        indptr=frozen(adjacency.indptr.astype(np.int64)),
-        indices=frozen(adjacency.indices.astype(np.int32)),
+        indptr=frozen(indptr),
+        indices=frozen(indices),
         y=frozen(np.concatenate([graph.y, np.full(count, -1)])),
         class_names=graph.class_names,
     )

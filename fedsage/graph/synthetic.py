@@ -1,6 +1,7 @@
 """Graphs with planted communities, power-law degrees and topic-like features, of any size.
 
-Every step is a few vectorized operations on all nodes or links at once.
+Every step is a few vectorized operations on many nodes or links at once: on so many that a
+cache still holds what comes in between.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
-from fedsage.graph.graph import Graph
+from fedsage.graph.graph import Graph, chunks, distinct, paired, parted
 from fedsage.rng import generator
 from fedsage.shapes import Array, EdgeIndex, NodeIds
 
@@ -48,9 +49,10 @@ def synthetic(
     x = topic_features(y, classes, features, words, topicality, draws)
     names = [f"topic {c}" for c in range(classes)]
     order = draws.permutation(nodes)  # so that a node's index says nothing about its class
-    return Graph.from_arrays(
-        x[np.argsort(order)], order[links], y[np.argsort(order)], names, name="synthetic"
-    )
+    links = order.astype(np.int32)[links]
+    node = np.argsort(order)
+    x = x[node]
+    return Graph.from_arrays(x, links, y[node], names, name="synthetic")
 
 
 def planted_links(
@@ -65,44 +67,63 @@ def planted_links(
     num_links = min(num_links, num_nodes * (num_nodes - 1) // 4)
     propensity = (1 - draws.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1))
     cumulated = np.cumsum(np.minimum(propensity, np.sqrt(num_nodes)))
-    first = np.searchsorted(community, community, side="left")
-    last = np.searchsorted(community, community, side="right") - 1
-    below = np.where(first > 0, cumulated[first - 1], 0.0)
+    begin = beginnings(cumulated)
+    first = np.searchsorted(community, np.arange(community[-1] + 2))
+    below = np.append(0.0, cumulated)[first]  # each community
     keys = np.empty(0, dtype=np.int64)
     for _ in range(50):
         wanted = num_links - len(keys)
         if wanted <= 0:
             break
-        at = np.sort(draws.random(wanted + wanted // 8 + 1)) * cumulated[-1]  # in order: cached
-        source = draw_nodes(cumulated, at)
-        inside = draws.random(len(source)) < homophily
-        low = np.where(inside, below[source], 0.0)
-        high = np.where(inside, cumulated[last[source]], cumulated[-1])
-        target = draw_nodes(cumulated, low + draws.random(len(source)) * (high - low))
-        pair = np.minimum(source, target) * num_nodes + np.maximum(source, target)
-        keys = distinct(np.concatenate([keys, pair[source != target]]))
+        sources = drawn_in_order(cumulated, draws.random(wanted + wanted // 8 + 1))
+        insides = draws.random(len(sources)) < homophily
+        found = [keys]
+        for some in chunks(len(sources)):
+            source, inside = sources[some], insides[some]
+            low = np.where(inside, below[community[source]], 0.0)
+            high = np.where(inside, below[community[source] + 1], cumulated[-1])
+            at = low + draws.random(len(source)) * (high - low)
+            target = draw_nodes(cumulated, begin, at)
+            pair = paired(np.minimum(source, target), np.maximum(source, target))
+            found.append(pair[source != target])
+        keys = np.concatenate(found)
+        del found  # makes room
+        keys = distinct(keys)
     surplus = draws.choice(len(keys), max(len(keys) - num_links, 0), replace=False)
-    return np.stack(np.divmod(np.delete(keys, surplus), num_nodes))
+    return parted(np.delete(keys, surplus))
 
 
-def distinct(keys: Int[Array, " n"]) -> Int[Array, " m"]:
-    """The sorted distinct keys; for many millions of them faster than ``np.unique``."""
-    ordered = np.sort(keys)
-    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]]
+def drawn_in_order(cumulated: Float[Array, " V"], chance: Float[Array, " n"]) -> NodeIds:
+    """The nodes in whose share of the cumulated propensity each chance falls, sorted."""
+    chance.sort()
+    chance *= cumulated[-1]
+    last = np.append(np.searchsorted(chance, cumulated[:-1]), len(chance))
+    return np.repeat(np.arange(len(last), dtype=np.int32), np.diff(last, prepend=0))
 
 
-def draw_nodes(cumulated: Float[Array, " V"], at: Float[Array, " n"]) -> NodeIds:
+def beginnings(cumulated: Float[Array, " V"]) -> NodeIds:
+    """For as many equal steps as there are nodes, the node with which each begins.
+
+    They begin a little early, for a number's step may be rounded up.
+    """
+    steps = np.arange(len(cumulated) + 1) - 1e-3
+    return np.searchsorted(cumulated, steps * (cumulated[-1] / len(cumulated)), side="right")
+
+
+def draw_nodes(
+    cumulated: Float[Array, " V"], begin: NodeIds, at: Float[Array, " n"]
+) -> NodeIds:
     """The nodes in whose share of the cumulated propensity the numbers ``at`` fall.
 
-    From a table of where to begin, one node on until it is found. A share is at least a
+    From the table of where to begin, one node on until it is found. A share is at least a
     third of the mean, so that is a few steps; a binary search reads from all over memory.
     """
-    scale = len(cumulated) / cumulated[-1]
-    begin = np.searchsorted(cumulated, np.arange(len(cumulated) + 1) / scale, side="right")
-    node = begin[np.maximum((at * scale).astype(np.int64) - 1, 0)]  # whatever was rounded
-    ends = np.append(cumulated[:-1], np.inf)
-    while (behind := ends[node] <= at).any():
-        node += behind
+    at = np.minimum(at, np.nextafter(cumulated[-1], 0))  # rounded, it may be the end itself
+    node = begin[(at * (len(cumulated) / cumulated[-1])).astype(np.int64)]
+    behind = np.flatnonzero(cumulated[node] <= at)
+    while len(behind):
+        node[behind] += 1
+        behind = behind[cumulated[node[behind]] <= at[behind]]
     return node
 
 
@@ -120,15 +141,22 @@ def topic_features(
     """
     zipf = np.cumsum(1 / np.arange(1, num_words + 1) ** WORD_EXPONENT)
     orders = np.stack([draws.permutation(num_words) for _ in range(num_classes + 1)])
-    count = np.maximum(draws.poisson(words_per_node, len(y)), 1)
-    node = np.repeat(np.arange(len(y)), count)
-    rank = np.searchsorted(zipf, draws.random(len(node)) * zipf[-1]).clip(max=num_words - 1)
-    topical = draws.random(len(node)) < topicality
-    word = orders[np.where(topical, y[node], num_classes), rank]
-    pair = distinct(node * np.int64(num_words) + word)
-    row, column = np.divmod(pair, num_words)
-    pointer = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(y)))])
-    ones = np.ones(len(pair), dtype=np.float32)
-    return csr_array(
-        (ones, column.astype(np.int32), pointer.astype(np.int32)), shape=(len(y), num_words)
-    )
+    counts = np.maximum(draws.poisson(words_per_node, len(y)), 1)
+    parts = list(chunks(len(y), words_per_node))
+    ranks, short = [], np.min_scalar_type(num_words)
+    for some in parts:
+        chance = draws.random(counts[some].sum())
+        ranks.append(np.searchsorted(zipf, chance * zipf[-1]).astype(short))
+    columns, lengths = [], []
+    for some, rank in zip(parts, ranks, strict=True):
+        topical = draws.random(len(rank)) < topicality
+        topic = np.repeat(y[some], counts[some])
+        word = orders[np.where(topical, topic, num_classes), rank.clip(max=num_words - 1)]
+        node = np.repeat(np.arange(len(counts[some])), counts[some])
+        keys = distinct(paired(node, word))
+        columns.append(keys.astype(np.int32))
+        lengths.append(np.bincount(keys >> 32))
+    indices = np.concatenate(columns)
+    pointers = np.append(0, np.cumsum(np.concatenate(lengths))).astype(np.int32)
+    ones = np.ones(len(indices), dtype=np.float32)
+    return csr_array((ones, indices, pointers), shape=(len(y), num_words))

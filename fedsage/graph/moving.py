@@ -2,46 +2,87 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from jaxtyping import Int
 
-from fedsage.compiled import kept_on_disk
+from fedsage.compiled import LINE, kept_on_disk, prefetch, stamp_of
+from fedsage.graph.graph import frozen
+from fedsage.shapes import Array, NodeIds
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+AHEAD = 2  # nodes
+
+# mypy: disable-error-code="no-untyped-def"
 
 
-@kept_on_disk
-def moved(indptr, indices, order, least):
+def moved(
+    indptr: Int[Array, " pointers"], indices: Int[Array, " twice_E"], order: NodeIds, least: int
+) -> NodeIds:
     """The community of every node once fewer than ``least`` nodes move in a pass.
 
     Nodes are visited in ``order``. Moving v, of degree d, into community c adds
     (links from v to c) / m − d · (degrees in c) / 2m² to modularity; times 2m² both terms are
     whole numbers, so that comparing them is exact, and every move is a gain.
     """
-    twice_m = len(indices)
-    community = np.arange(len(order)).astype(np.int32)
-    volume = np.diff(indptr)  # degrees in each community
-    links = np.zeros(len(order), np.int32)  # of the node in turn, with each community
-    near = np.empty(len(order), np.int32)
-    moves = len(order)
-    while moves >= least:
-        moves = 0
-        for v in order:
-            start, end = indptr[v], indptr[v + 1]
-            degree, own, count = end - start, community[v], 0
-            for u in indices[start:end]:
-                c = community[u]
-                if links[c] == 0:
-                    near[count] = c
-                    count += 1
-                links[c] += 1
-            volume[own] -= degree
-            best, most = own, links[own] * twice_m - degree * volume[own]
-            for c in near[:count]:
-                gain = links[c] * twice_m - degree * volume[c]
-                if gain > most:
-                    best, most = c, gain
-                links[c] = 0
-            volume[best] += degree
-            moves += best != own
-            community[v] = best
+    degrees = np.diff(indptr)
+    short = np.int32 if len(indices) < 2**31 else np.int64
+    tally = np.zeros((len(order), 2), dtype=short)
+    tally[:, 1] = degrees
+    community = np.arange(len(order), dtype=np.int32)
+    near = np.empty(int(degrees.max(initial=0)) + 1, dtype=np.int32)
+    move(frozen(indptr.view()), frozen(indices.view()), order, least, community, tally, near)
     return community
+
+
+def with_stamp(stamp: int) -> Any:
+    """The moves, as a function that closes over ``stamp``; see ``kept_on_disk``."""
+
+    def move(indptr, indices, order, least, community, tally, near):
+        """Change ``community`` until fewer than ``least`` nodes move in a pass.
+
+        ``tally`` has for each community the links with it of the node in turn, and the
+        degrees in it: side by side, as they are read. Nodes come in no order that a cache
+        could know, so what they need is asked for a few nodes earlier.
+        """
+        twice_m, last, one = len(indices), len(order) - 1, np.uint64(1)
+        moves = len(order) if stamp > 0 else 0
+        while moves >= least:
+            moves = 0
+            for i in range(len(order)):
+                prefetch(indptr, order[min(i + 4 * AHEAD, last)])
+                soon = indptr[order[min(i + 3 * AHEAD, last)]]
+                prefetch(indices, soon)
+                prefetch(indices, soon + LINE)
+                w = np.uint64(order[min(i + 2 * AHEAD, last)])
+                for e in range(np.uint64(indptr[w]), np.uint64(indptr[w + one])):
+                    prefetch(community, indices[e])
+                w = np.uint64(order[min(i + AHEAD, last)])
+                prefetch(community, w)
+                for e in range(np.uint64(indptr[w]), np.uint64(indptr[w + one])):
+                    prefetch(tally, 2 * community[np.uint64(indices[e])])
+                v = np.uint64(order[i])
+                start, end = np.uint64(indptr[v]), np.uint64(indptr[v + one])
+                degree, own = np.int64(end - start), np.uint64(community[v])
+                count = np.uint64(0)
+                for e in range(start, end):
+                    c = np.uint64(community[np.uint64(indices[e])])
+                    near[count] = c
+                    count += np.uint64(tally[c, 0] == 0)
+                    tally[c, 0] += 1
+                tally[own, 1] -= degree
+                best, most = own, tally[own, 0] * twice_m - degree * tally[own, 1]
+                for k in range(count):
+                    c = np.uint64(near[k])
+                    gain = tally[c, 0] * twice_m - degree * tally[c, 1]
+                    if gain > most:
+                        best, most = c, gain
+                    tally[c, 0] = 0
+                tally[best, 1] += degree
+                moves += best != own
+                community[v] = best
+
+    return move
+
+
+move = kept_on_disk(with_stamp(stamp_of()))

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedsage.compiled import LINE
 from fedsage.graph.graph import Graph
-from fedsage.models.fused_rows import LANES, LINE
+from fedsage.models.fused_rows import LANES
 from fedsage.models.graphsage import SageShape
 from fedsage.models.training import Training
 from fedsage.shapes import Array

@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import extending, types
-from numba.core import cgutils
+from numba import types
 
-blocks: Any = cgutils  # neither has types
-intrinsic: Any = extending.intrinsic
+from fedsage.compiled import INT32, INT64, LINE, blocks, fetch_line, intrinsic
+
 LANES = 8  # of a vector
-LINE = 16  # numbers in a cache line
 ROWS_AHEAD = 6  # so much earlier a row is asked for
 FAR = 300_000  # numbers in a table that no cache nearby holds
 BLOCKS = (8 * LANES, 4 * LANES, LANES, 1)  # columns at a time, as many as are left
-FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+FLOAT = ir.FloatType()
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
@@ -61,18 +59,6 @@ def spread_row(typing, row, i, picked, scale, first, stride, start, end, out):
 
     kinds = row, i, picked, scale, first, stride, start, end, out
     return types.void(*kinds), codegen
-
-
-@intrinsic
-def prefetch(typing, array, at):
-    """Have ``array[at]`` brought near, for it will be read soon."""
-
-    def codegen(context, build, signature, args):
-        data = context.make_array(signature.args[0])(context, build, args[0]).data
-        fetch_line(build, build.gep(data, [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
 
 
 def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str) -> None:
@@ -150,15 +136,6 @@ def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
         column = build.add(column, build.mul(count, INT64(size)))
     build.ret_void()
     return code
-
-
-def fetch_line(build: Any, pointer: Any) -> None:
-    """Have the cache line at ``pointer`` brought near."""
-    byte = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
-    fetch = blocks.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
-    to_read, keep, data = INT32(0), INT32(3), INT32(1)
-    build.call(fetch, [build.bitcast(pointer, byte), to_read, keep, data])
 
 
 def vectors_at(build: Any, pointer: Any, size: int) -> list[Any]:

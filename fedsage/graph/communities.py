@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from fedsage.graph.graph import frozen
+from fedsage.graph.graph import chunks, firsts, paired, parted
 from fedsage.graph.moving import moved
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 
@@ -41,34 +41,46 @@ def louvain_membership(adjacency: SparseMatrix, draws: np.random.Generator) -> N
         most of the time. So there it is ours. What comes out is a graph of communities, and
         igraph makes the other passes on that. Both do as Blondel et al. (2008) say.
     """
-    links = once(adjacency)
-    if adjacency.shape[0] < LARGE:
-        return by_igraph(links, None, adjacency.shape[0], draws)
+    num_nodes = adjacency.shape[0]
+    if num_nodes < LARGE:
+        return by_igraph(once(adjacency, slice(0, num_nodes)), None, num_nodes, draws)
     pointers = adjacency.indptr.astype(np.int64, copy=False)
     targets = adjacency.indices.astype(np.int32, copy=False)
-    order = draws.permutation(len(pointers) - 1)
-    first = moved(
-        frozen(pointers.view()), frozen(targets.view()), order, len(order) // SETTLED + 1
-    )
-    first = np.unique(first, return_inverse=True)[1]
-    coarse = contracted(links, first)
+    order = draws.permutation(num_nodes)
+    first = renumbered(moved(pointers, targets, order, num_nodes // SETTLED + 1))
+    coarse = contracted(adjacency, first)
     ends = np.stack([coarse.row, coarse.col])
     return by_igraph(ends, coarse.data, coarse.shape[0], draws)[first]
 
 
-def once(adjacency: SparseMatrix) -> EdgeIndex:
-    """Every link once, smaller node first."""
-    source = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
-    smaller = source < adjacency.indices
-    return np.stack([source[smaller], adjacency.indices[smaller]])
+def renumbered(membership: NodeIds) -> NodeIds:
+    """The same communities, numbered from 0 on with none left out, in the same order."""
+    there = np.bincount(membership) > 0
+    return (np.cumsum(there, dtype=np.int32) - 1)[membership]
 
 
-def contracted(links: EdgeIndex, membership: NodeIds) -> coo_array:
+def once(adjacency: SparseMatrix, some: slice) -> EdgeIndex:
+    """Every link of ``some`` nodes with a larger one, smaller node first."""
+    pointers = adjacency.indptr[some.start : some.stop + 1]
+    target = adjacency.indices[pointers[0] : pointers[-1]]
+    nodes = np.arange(some.start, some.stop, dtype=target.dtype)
+    source = np.repeat(nodes, np.diff(pointers))
+    smaller = source < target
+    return np.stack([source[smaller], target[smaller]])
+
+
+def contracted(adjacency: SparseMatrix, membership: NodeIds) -> coo_array:
     """How many links there are inside and between communities; smaller number first."""
-    a, b = membership[links]
+    found = []
+    for some in chunks(adjacency.shape[0], adjacency.nnz / adjacency.shape[0]):
+        a, b = membership[once(adjacency, some)]
+        found.append(paired(np.minimum(a, b), np.maximum(a, b)))
+    keys = np.concatenate(found)
+    keys.sort()
+    first = np.flatnonzero(firsts(keys))
+    links = np.diff(first, append=len(keys)).astype(np.float64)
     size = int(membership.max()) + 1
-    ends = np.minimum(a, b), np.maximum(a, b)
-    return coo_array((np.ones(len(a)), ends), shape=(size, size)).tocsr().tocoo()
+    return coo_array((links, tuple(parted(keys[first]))), shape=(size, size))
 
 
 def by_igraph(

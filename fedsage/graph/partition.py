@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.graph.communities import communities
-from fedsage.graph.graph import Graph, frozen, positions
+from fedsage.graph.graph import Graph, chunks, frozen, positions
 from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
@@ -88,36 +87,52 @@ def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int)
 
     All of them are cut in one pass over nodes and links, however many owners there are.
     """
-    order = np.argsort(owner, kind="stable")
-    first = np.searchsorted(owner[order], np.arange(num_owners + 1))
-    place = np.empty(graph.num_nodes, dtype=np.int32)  # of a node at its owner
-    place[order] = np.arange(graph.num_nodes) - first[owner[order]]
-    count = graph.degrees[order]
-    target = graph.indices[positions(graph.indptr[order], count)]
-    inside = owner[target] == np.repeat(owner[order], count)
-    kept = place[target[inside]]
-    pointer = np.concatenate([[0], np.cumsum(inside)])[np.concatenate([[0], np.cumsum(count)])]
-    nodes = tuple(frozen(order[start:stop].copy()) for start, stop in pairwise(first.tolist()))
+    short = owner.astype(np.min_scalar_type(num_owners))  # sorted by counting
+    order = np.argsort(short, kind="stable")
+    last = np.cumsum(np.bincount(owner, minlength=num_owners))
+    nodes = tuple(frozen(ids.copy()) for ids in np.split(order, last[:-1]))
+    place = np.full(graph.num_nodes, -1, dtype=np.int32)  # at the owner in turn
     subgraphs = []
-    for ids, start, stop in zip(nodes, first[:-1], first[1:], strict=True):
-        low, high = pointer[start], pointer[stop]
-        subgraphs.append(
-            Graph(
-                x=graph.x[ids],
-                indptr=frozen(pointer[start : stop + 1] - low),
-                indices=frozen(kept[low:high].copy()),
-                y=frozen(graph.y[ids]),
-                class_names=graph.class_names,
-            )
-        )
-    missing = missing_links(graph, owner)
-    return Partition(tuple(subgraphs), nodes, missing, how, seed)
+    for ids in nodes:
+        place[ids] = np.arange(len(ids))
+        subgraphs.append(cut(graph, ids, place))
+        place[ids] = -1
+    return Partition(tuple(subgraphs), nodes, missing_links(graph, subgraphs), how, seed)
 
 
-def missing_links(graph: Graph, owner: NodeIds) -> int:
-    """|ΔE| of Sec. 3.1: links of G whose ends have different owners."""
-    apart = np.repeat(owner, graph.degrees) != owner[graph.indices]
-    return int(apart.sum()) // 2  # every link stands there from both ends
+def cut(graph: Graph, nodes: NodeIds, place: NodeIds) -> Graph:
+    """The subgraph on ``nodes``; ``place`` says where each of them is there, -1 of others."""
+    kept, counts = [np.empty(0, dtype=np.int32)], [np.zeros(1, dtype=np.int64)]
+    for some in chunks(len(nodes), mean_degree(graph)):
+        near, degrees = neighbors_of(graph, nodes[some])
+        there = place[near]
+        inside = there >= 0
+        kept.append(there[inside])
+        so_far = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(degrees))]
+        counts.append(np.diff(so_far))
+    return Graph(
+        x=graph.x[nodes],
+        indptr=frozen(np.cumsum(np.concatenate(counts))),
+        indices=frozen(np.concatenate(kept)),
+        y=frozen(graph.y[nodes]),
+        class_names=graph.class_names,
+    )
+
+
+def neighbors_of(graph: Graph, nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
+    """The neighbors of one node after the other, and how many each has."""
+    start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
+    return graph.indices[positions(start, stop - start)], stop - start
+
+
+def mean_degree(graph: Graph) -> float:
+    """How many neighbors a node has."""
+    return len(graph.indices) / graph.num_nodes
+
+
+def missing_links(graph: Graph, subgraphs: Sequence[Graph]) -> int:
+    """|ΔE| of Sec. 3.1: links of G that are in no subgraph."""
+    return graph.num_links - sum(part.num_links for part in subgraphs)
 
 
 def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
@@ -130,7 +145,7 @@ def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
     """
     adjacency = graph.adjacency
     capacity = int(np.ceil(ROOM * graph.num_nodes / num_owners))
-    owner = np.full(graph.num_nodes, -1)
+    owner = np.full(graph.num_nodes, -1, dtype=np.int32)
     size = np.zeros(num_owners, dtype=np.int64)
     draws = generator(seed, "louvain")
     heap: list[tuple[int, int, NodeIds]] = []
@@ -159,9 +174,11 @@ def linked_owners(
     graph: Graph, nodes: NodeIds, owner: NodeIds, num_owners: int
 ) -> Float[Array, " M"]:
     """How many links ``nodes`` have with each owner's nodes so far."""
-    start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
-    owners = owner[graph.indices[positions(start, stop - start)]]
-    return np.bincount(owners[owners >= 0], minlength=num_owners).astype(np.float64)
+    links = np.zeros(num_owners + 1)
+    for some in chunks(len(nodes), mean_degree(graph)):
+        near, _ = neighbors_of(graph, nodes[some])
+        links += np.bincount(owner[near] + 1, minlength=num_owners + 1)
+    return links[1:]  # 0 are those with no owner
 
 
 def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:

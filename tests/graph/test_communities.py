@@ -39,7 +39,7 @@ def test_after_the_first_pass_no_move_of_one_node_is_a_gain(graph: Graph) -> Non
 
 def test_a_contracted_graph_has_the_links_of_the_communities(graph: Graph) -> None:
     membership = first_pass(graph)
-    table = contracted(graph.links, membership).toarray()
+    table = contracted(graph.adjacency, membership).toarray()
     for a in range(len(table)):
         for b in range(a, len(table)):
             ends = np.sort(membership[graph.links], axis=0)

@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
-from threadpoolctl import threadpool_limits
-
 from fedsage.conduct import conduct, share_picked
 from fedsage.config import Config, Settings, load_config
 from fedsage.custom import Method, is_file, load_method
@@ -41,6 +38,7 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import share_of_hits
 from fedsage.record import Stopwatch, ignore_phase, record_of
 from fedsage.rng import generator
+from fedsage.threads import dense_threads
 
 METHODS = (
     "globsage",
@@ -209,7 +207,7 @@ def execute(
         history.append(line)
         on_line(line)
 
-    with one_kind_of_threads(config.run.threads), collector_spared():
+    with dense_threads(config.run.threads), collector_spared():
         with watch.phase("classifier"):
             trained = conduct(setting, config, watch, on_round, own, checkpoint)
         with watch.phase("evaluate"):
@@ -269,18 +267,6 @@ def judge_globally(
     streams = [generator(setting.seed, "evaluate") for _ in parts]
     found = judge(models, setting.graph, list(parts.values()), setting.training, streams)
     return dict(zip(parts, found, strict=True))
-
-
-@contextlib.contextmanager
-def one_kind_of_threads(threads: int) -> Iterator[None]:
-    """Let dense products use ``threads`` threads inside, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with threadpool_limits(threads, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"compiled", "errors", "shapes", "rng", "config", "wording"},
+    {"compiled", "errors", "shapes", "rng", "config", "wording", "threads"},
     {"graph"},
     {"models", "theory"},
     {"protocol"},

@@ -12,8 +12,9 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.mend import Generated, mend
-from fedsage.graph.partition import Partition, by_owner
+from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_nodes
+from fedsage.graph.synthetic import synthetic
 from fedsage.prepare import data_owners, mending_of, prepare, way_of_mending
 from fedsage.runs import RunResult, run
 from tests.conftest import SMALL
@@ -145,6 +146,20 @@ def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(
     hashes = {
         train(method, neighgen=GEN, run={"workers": workers}).record.model_sha256
         for workers in (1, 3)
+    }
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dense_products_round_alike_in_every_thread(seed: int) -> None:
+    """In a thread where no number of threads is set, torch takes all cores for a product."""
+    graph = synthetic(nodes=60, features=40, classes=3, words=6, seed=seed)
+    owners = partition(graph, 3, "random", seed)
+    hashes = {
+        run(
+            owners, "fedsage+neighgen", settings=QUICK | {"run": {"workers": workers}}
+        ).record.model_sha256
+        for workers in (1, 2)
     }
     assert len(hashes) == 1
 

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
+
 from fedsage.engines.keeper import Keeper
 from fedsage.engines.wire import Message, decode, encode
 from fedsage.protocol.engine import Engine, Miss
@@ -57,7 +59,10 @@ class InProcessEngine(Engine):
 
         replies: dict[OwnerId, Reply | Miss] = {}
         traffic = self.traffic[procedure.phase]
-        with ThreadPoolExecutor(self._workers) as pool:
+        threads = torch.get_num_threads()  # which new threads would not know of
+        with ThreadPoolExecutor(
+            self._workers, initializer=torch.set_num_threads, initargs=(threads,)
+        ) as pool:
             done = map(one, requests) if self._workers == 1 else pool.map(one, requests)
             for i, (asked, answered, reply) in zip(requests, done, strict=True):
                 traffic.down += asked

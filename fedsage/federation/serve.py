@@ -35,6 +35,7 @@ from fedsage.protocol.joining import (
 )
 from fedsage.protocol.messages import ColumnScale, Finish, Joined, OwnerId, Step
 from fedsage.record import Stopwatch, federated_record
+from fedsage.threads import dense_threads
 
 FEDERATED = ("fedsage", "fedsage+", *(f"fedsage+{way}" for way in EXCHANGED))
 
@@ -84,7 +85,7 @@ def serve(
         give_scale(engine, kept_scale(engine, folder))
     way = way_of_mending(config.run.method, config.mend.how)
     check_generator(plan, way)
-    with watch.phase("classifier"):
+    with watch.phase("classifier"), dense_threads(config.run.threads):
         journal = journal_of(engine, folder)
         outcome = fedsage_plus(
             engine,

@@ -43,6 +43,7 @@ from fedsage.protocol.messages import (
     Step,
 )
 from fedsage.protocol.owner import DataOwner
+from fedsage.threads import dense_threads
 
 FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
@@ -78,9 +79,10 @@ class Site:
         self.gate.check_asked(procedure)
         asked = ASKED[procedure]
         request = decode(asked.request, frame)
-        if procedure in JOINING:
-            return encode(asked.run(self, request))
-        return encode(self.keeper.perform(asked, request))
+        with dense_threads(self.config.run.threads if self.config else 1):
+            if procedure in JOINING:
+                return encode(asked.run(self, request))
+            return encode(self.keeper.perform(asked, request))
 
     def agree(self, agreement: Agreement) -> Joined:
         """Compare versions, take the settings, say in plain words what will leave."""

@@ -137,7 +137,8 @@ class Graph:
     def adjacency(self) -> SparseMatrix:
         """A: one where there is a link."""
         ones = np.ones(len(self.indices), dtype=np.float32)
-        return csr_array((ones, self.indices, self.indptr), shape=(self.num_nodes,) * 2)
+        short = self.indptr.astype(np.int32 if len(ones) < 2**31 else np.int64)
+        return csr_array((ones, self.indices, short), shape=(self.num_nodes,) * 2)
 
     def neighbors(self, v: int | np.integer) -> NodeIds:
         """N_G(v)."""
@@ -175,7 +176,8 @@ def symmetric(
     paired(links[0], links[1], out=keys[0])
     paired(links[1], links[0], out=keys[1])
     keys = distinct(keys.ravel())
-    return np.searchsorted(keys, np.arange(num_nodes + 1) << 32), keys.astype(np.int32)
+    firsts_of_nodes = np.arange(num_nodes + 1, dtype=np.int64) << 32
+    return np.searchsorted(keys, firsts_of_nodes), keys.astype(np.int32)
 
 
 def paired(

@@ -97,4 +97,5 @@ def add_rows(
     """What ``fused_product`` does, on torch's tables."""
     rows = h.detach().contiguous().numpy()
     given = starts, ends, picked.astype(np.int32, copy=False), scale
-    add_product(*(read_only(array) for array in given), shared, read_only(rows), out.numpy())
+    arrays = [read_only(np.ascontiguousarray(array)) for array in given]
+    add_product(*arrays, shared, read_only(rows), out.numpy())

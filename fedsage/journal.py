@@ -54,6 +54,7 @@ class DiskJournal(Journal):
         self.lines = [HistoryLine(**line) for line in found.history]
         for phase, counted in self.traffic.items():
             counted.up, counted.down = (found.traffic[phase][way] for way in ("up", "down"))
+        self.keep(found.progress)  # that it was started again, should it get no further
 
     def newest(self, can: Can) -> ServerState | None:
         """The last round that the server and every owner have whole."""

@@ -106,6 +106,13 @@ def test_a_damaged_checkpoint_is_found_out_and_the_one_before_is_used(
     assert again.record.model_sha256 == wanted and again.record.resumed == 1
 
 
+def test_starting_again_counts_also_where_it_gets_no_further(tmp_path: Path) -> None:
+    config = small("fedsage")
+    stopped_after(config, 2, tmp_path)
+    stopped_after(config, 1, tmp_path)  # the first line is of a round that was kept
+    assert run_config(config, ignore_line, checkpoint=tmp_path).record.resumed == 2
+
+
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -95,44 +98,56 @@ def kill(process: psutil.Process) -> None:
         one.send_signal(signal.SIGKILL)
 
 
-def killer_in(t: int, kit: Kit, job: bool) -> Callable[[HistoryLine], None]:
-    """Kills a party, or its job alone, when it hears of that round."""
+@contextmanager
+def killed_in(t: int, victim: Kit, server: Kit, job: bool) -> Iterator[None]:
+    """A party, or its job alone, is killed as soon as the server has kept that round.
 
-    def on_line(line: HistoryLine) -> None:
-        if (line.phase, line.round) == ("classifier", t):
-            found = process_of(kit)
-            assert found is not None
-            kill(job_process(kit) if job else found)
+    The server's own files are watched: the coordinator looks once a second, and a run of small
+    graphs may be over by then.
+    """
+    over = threading.Event()
 
-    return on_line
+    def watch() -> None:
+        while not over.wait(0.005):
+            if any(int(path.stem[-5:]) >= t for path in server.path.rglob(KEPT_ROUNDS)):
+                found = process_of(victim)
+                assert found is not None
+                kill(job_process(victim) if job else found)
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            yield
+        finally:
+            over.set()
+        watching.result()
 
 
+KEPT_ROUNDS = "server-classifier-*.state"
 VICTIMS = {2: "owner-1's job", 5: "owner-1", 8: "server"}  # by the round they are killed in
+ROUNDS = 24
 
 
 def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
     coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
-    config = config_on(hospitals, "fedsage+neighgen", rounds=12, deadline=15)
+    config = config_on(hospitals, "fedsage+neighgen", rounds=ROUNDS, deadline=15)
     wanted = run_config(config, ignore_line).record.model_sha256
+    for path in party(coordinator, "server").path.rglob(KEPT_ROUNDS):
+        path.unlink()  # of the test above
     for t, victim in VICTIMS.items():
-        kit = party(coordinator, victim.removesuffix("'s job"))
-
-        def on_line(
-            line: HistoryLine, t: int = t, victim: str = victim, kit: Kit = kit
-        ) -> None:
-            if (line.phase, line.round) == ("classifier", t):
-                found = process_of(kit)
-                assert found is not None
-                kill(job_process(kit) if victim.endswith("job") else found)
-
-        with pytest.raises(ProtocolError, match="--resume"):
-            federated(coordinator, config, tmp_path / "run", resume=t > 2, on_line=on_line)
-        if not victim.endswith("job"):
+        kit, job = party(coordinator, victim.removesuffix("'s job")), victim.endswith("job")
+        with (
+            killed_in(t, kit, party(coordinator, "server"), job),
+            pytest.raises(ProtocolError, match="--resume"),
+        ):
+            federated(coordinator, config, tmp_path / "run", resume=t > 2)
+        if not job:
             start(kit, None, quiet)
     time.sleep(3)  # owners notice that their server is back
     lines: list[HistoryLine] = []
     again = federated(coordinator, config, tmp_path / "run", resume=True, on_line=lines.append)
     assert again.model_sha256 == wanted
-    assert again.resumed == 3
-    assert len(lines) == 12 + 3
+    assert again.resumed == len(VICTIMS)
+    assert len(lines) == ROUNDS + 3

@@ -89,19 +89,16 @@ def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str)
 
 
 def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
-    """The code behind both, as a function of its own: so it is compiled once.
+    """The code behind both.
 
     With ``fetches`` it asks for each row some rows before it is needed. That pays where rows
     come from afar, and where they are written; elsewhere it is work for nothing.
     """
     floats, rows = FLOAT.as_pointer(), INT32.as_pointer()
     given = [floats, rows, floats, INT64, INT64, INT64, floats, INT64]
-    kind = ir.FunctionType(ir.VoidType(), given)
-    code = blocks.get_or_insert_function(module, kind, f"fedsage_{way}_{picks:d}{fetches:d}")
+    code = own_function(module, f"fedsage_{way}_{picks:d}{fetches:d}", given)
     if not code.is_declaration:
         return code
-    code.linkage = "linkonce_odr"
-    code.attributes.add("noinline")
     one_row, picked, scale, stride, start, end, table, width = code.args
     build = ir.IRBuilder(code.append_basic_block("entry"))
     column = INT64(0)
@@ -135,6 +132,16 @@ def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
                 build.store(build.load(total), each, align=4)
         column = build.add(column, build.mul(count, INT64(size)))
     build.ret_void()
+    return code
+
+
+def own_function(module: Any, name: str, given: list[Any]) -> Any:
+    """A function of its own, so that it is compiled once; a declaration if it is new."""
+    kind = ir.FunctionType(ir.VoidType(), given)
+    code = blocks.get_or_insert_function(module, kind, name)
+    if code.is_declaration:
+        code.linkage = "linkonce_odr"
+        code.attributes.add("noinline")
     return code
 
 

@@ -108,9 +108,8 @@ def squared_distance(
     rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
 ) -> Scalar:
     """The sum over k of ‖rows[k] − x[nodes[k]]‖²."""
-    return F.mse_loss(
-        rows, torch.from_numpy(dense_rows(x, nodes)).to(rows.device), reduction="sum"
-    )
+    real = torch.from_numpy(dense_rows(x, nodes, "F" if rows.stride(0) == 1 else "C"))
+    return F.mse_loss(rows, real.to(rows.device), reduction="sum")
 
 
 def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:

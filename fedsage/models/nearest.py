@@ -6,6 +6,8 @@ on u, so the search is one product of the features with all generated rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
@@ -13,11 +15,8 @@ from torch import Tensor
 
 from fedsage.graph.graph import positions, squared_norms
 from fedsage.models.fused_cache import read_only
-from fedsage.models.fused_nearest import search
+from fedsage.models.fused_nearest import WIDTHS, search
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
-
-QUERIES = 32  # rows are filled up with zeros to a multiple of that
-AT_A_TIME = 64  # rows searched for
 
 
 def nearest(
@@ -35,15 +34,15 @@ def nearest(
         max_bytes: What the table of distances may take on dense features, where nodes are
             gone through in chunks. Sparse ones need no table.
     """
+    columns = np.ascontiguousarray(rows.detach().cpu().numpy().T)  # no copy of fGen's output
     if issparse(x):
-        return nearest_sparse(rows.detach().cpu().numpy(), x, squares)
-    queries = np.ascontiguousarray(rows.detach().cpu().numpy().T)
+        return nearest_sparse(columns, x, squares)
     best = np.full(len(rows), np.inf, dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.int64)
-    size = max(1, max_bytes // (queries.itemsize * max(len(rows), 1)))
+    size = max(1, max_bytes // (columns.itemsize * max(len(rows), 1)))
     for start in range(0, x.shape[0], size):
         part = slice(start, start + size)
-        distance = x[part] @ queries
+        distance = x[part] @ columns
         distance *= -2
         distance += squares[part, None]
         candidate = distance.argmin(axis=0)
@@ -55,33 +54,33 @@ def nearest(
 
 
 def nearest_sparse(
-    rows: Float[Array, "rows d_x"], x: SparseMatrix, squares: Float[Array, " V"]
+    columns: Float[Array, "d_x rows"], x: SparseMatrix, squares: Float[Array, " V"]
 ) -> Int[Array, " rows"]:
-    """The same for sparse features, by compiled code.
-
-    A few rows at a time, as a table with one column each, so that more of it is in a cache.
-    """
-    best = np.full(len(rows), np.inf, dtype=np.float32)
-    found = np.zeros(len(rows), dtype=np.int64)
+    """The same for sparse features and generated columns, by compiled code."""
+    count = columns.shape[1]
+    lacking = max(0, min(WIDTHS) - count)
+    table = np.pad(columns, ((0, 0), (0, lacking))) if lacking else columns
+    best = np.full(count + lacking, -np.inf, dtype=np.float32)
+    found = np.zeros(count + lacking, dtype=np.int32)
     positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
-    arrays = [read_only(array) for array in (*positions, x.data, squares)]
-    room = np.empty((rows.shape[1], AT_A_TIME), np.float32)
-    for start in range(0, len(rows), AT_A_TIME):
-        part = rows[start : start + AT_A_TIME]
-        own = slice(start, start + len(part))
-        search(*arrays, as_columns(part, room), best[own], found[own])
-    return found
+    arrays = [read_only(array) for array in (*positions, x.data, squares / 2, table)]
+    search(*arrays, np.array([*parts(table.shape[1])]), best, found)
+    return found[:count].astype(np.int64)
 
 
-def as_columns(
-    rows: Float[Array, "rows d_x"], room: Float[Array, "d_x columns"]
-) -> Float[Array, "d_x filled"]:
-    """The rows as columns, in ``room`` if they fill it, with zeros up to a round number."""
-    filled = -(-len(rows) // QUERIES) * QUERIES
-    table = room if filled == room.shape[1] else np.empty((len(room), filled), np.float32)
-    table[:, : len(rows)] = rows.T
-    table[:, len(rows) :] = 0
-    return table
+def parts(count: int) -> Iterator[tuple[int, int]]:
+    """Where to begin, and how many columns to take, so that all are gone through.
+
+    The last part may begin inside the one before it: to search for a column once more costs
+    less than to go through all nodes for a few.
+    """
+    fitting = [width for width in WIDTHS if width <= count]
+    start = 0
+    while start < count:
+        enough = [width for width in fitting if width >= count - start]
+        width = min(enough, default=max(fitting))
+        yield min(start, count - width), width
+        start += width
 
 
 def nearest_hidden(

@@ -100,11 +100,15 @@ class FGen(nn.Module):
             The paper draws one noise vector a node and has fGen put out many neighbors at
             once. Ours puts out one, and is called with fresh noise for each neighbor: the
             same weights serve them all, so that far fewer are exchanged.
+
+            In memory a feature's values for all neighbors lie side by side: the search for
+            the nearest node reads them so.
         """
         h = z + noise
         for theta_f, bias in zip(self.theta_f[:-1], self.bias[:-1], strict=True):
             h = torch.relu(torch.addmm(bias, h, theta_f))
-        return ACTIVATIONS[self.output](torch.addmm(self.bias[-1], h, self.theta_f[-1]))
+        columns = torch.addmm(self.bias[-1][:, None], self.theta_f[-1].T, h.T)
+        return ACTIVATIONS[self.output](columns).T
 
 
 class Hg(nn.Module):

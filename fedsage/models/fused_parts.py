@@ -22,7 +22,7 @@ AHEAD = 4  # nodes
 
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
-part: Any = njit(**OPTIONS)
+part: Any = njit(fastmath={"contract"}, **OPTIONS)  # a · b + c may be rounded once
 
 
 @part

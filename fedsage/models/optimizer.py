@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import unwrap
 from typing import Literal, TypeAlias
 
 import torch
@@ -15,14 +16,36 @@ OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # what Adam remembers of a weight
 
 
+class Quick:
+    """Two methods without torch's guard, which loads torch's compiler to keep it off them.
+
+    That would take a second or more of every process, and nothing of ours is compiled by it.
+    """
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class Adam(Quick, torch.optim.Adam):
+    """torch's."""
+
+
+class AdamW(Quick, torch.optim.AdamW):
+    """torch's."""
+
+
+class SGD(Quick, torch.optim.SGD):
+    """torch's."""
+
+
 def make_optimizer(
     model: nn.Module, name: OptimizerName, eta: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """The optimizer of that name on all weights of ``model``, with learning rate η."""
     weights = list(model.parameters())
     if name == "sgd":
-        return torch.optim.SGD(weights, lr=eta, weight_decay=weight_decay)
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+        return SGD(weights, lr=eta, weight_decay=weight_decay)
+    kind = Adam if name == "adam" else AdamW
     fused = weights[0].device.type in ("cpu", "cuda")
     return kind(weights, lr=eta, weight_decay=weight_decay, fused=fused)
 

@@ -30,6 +30,19 @@ def test_starting_does_not_import_torch(words: list[str]) -> None:
     assert not imported & {"torch", "igraph", "pyarrow"}
 
 
+def test_a_run_does_not_load_the_compiler_of_torch() -> None:
+    code = """
+import sys
+from fedsage.config import load_config
+from fedsage.runs import run_config
+small = {"data": {"dataset": "synthetic"}, "synthetic": {"nodes": 60}}
+run_config(load_config(small, {"classifier": {"rounds_c": 1}}), lambda line: None)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_the_public_names_are_there() -> None:
     code = "import fedsage as fs; print([getattr(fs, name) for name in fs.__all__] and 'ok')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -10,9 +10,9 @@ from fedsage.cli import progress
 def test_a_slow_phase_is_named_and_a_quick_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(progress, "PATIENCE", 0.3)
     phases = progress.SlowPhases()
-    for name, seconds in (("load", 0.0), ("partition", 0.2), ("classifier", 0.2)):
+    for name, seconds in (("load", 0.0), ("partition", 0.6), ("classifier", 0.6)):
         phases(name, True)
         time.sleep(seconds)
         phases(name, False)

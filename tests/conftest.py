@@ -14,6 +14,7 @@ import fedsage.graph.moving
 import fedsage.models.fused_kernel
 import fedsage.models.fused_nearest
 import fedsage.models.fused_product
+import fedsage.models.fused_query
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):

@@ -1,4 +1,4 @@
-"""The compiled kernel on torch's own weights: when it applies, and one epoch by it."""
+"""The compiled kernels on torch's own weights: when they apply, an epoch and a query."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.graph import Graph
-from fedsage.models import fused_kernel
+from fedsage.models import fused_kernel, fused_query
 from fedsage.models.dropout import threshold
 from fedsage.models.fused_cache import read_only
 from fedsage.models.fused_room import borrowed, sizes_of
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.nearest import nearest_sparse
 from fedsage.models.optimizer import make_optimizer
+from fedsage.models.parameters import Logits
 from fedsage.models.sparse import compiled_product
 from fedsage.models.training import Training
 from fedsage.rng import generator as new_generator
@@ -77,6 +78,22 @@ def fused_epoch(
     for weight in () if training.optimizer == "sgd" else weights:
         optimizer.state[weight]["step"].fill_(step + num_steps)
     return float(loss) / len(nodes)
+
+
+def fused_logits(model: GraphSage, graph: Graph, nodes: NodeIds) -> Logits:
+    """``infer_full`` by the compiled kernel."""
+    weights = tuple(weight.detach().numpy() for weight in weights_of(model))
+    *layers, w_head, b_head = in_full(weights, model.shape.num_classes)
+    out = np.empty((len(nodes), model.shape.num_classes), np.float32)
+    fused_query.logits(
+        read_only(np.ascontiguousarray(nodes)),
+        (read_only(graph.indptr), read_only(graph.indices)),
+        feature_arrays(graph),
+        (*layers, np.ascontiguousarray(w_head.T), b_head),
+        HEADS[model.shape.head],
+        out,
+    )
+    return torch.from_numpy(out)
 
 
 def weights_of(model: GraphSage) -> list[Tensor]:
@@ -146,3 +163,4 @@ def warm_up() -> None:
     fused_epoch(model, optimizer, graph, np.arange(3), Training(), new_generator(0, "epoch"))
     nearest_sparse(np.eye(3, dtype=np.float32), csr_array(graph.x), np.ones(3, np.float32))
     compiled_product(csr_array(graph.x), torch.ones(3, 1))
+    fused_logits(model, graph, np.arange(3))

@@ -9,9 +9,11 @@ import torch
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean, sample_hops
+from fedsage.models.fused import fused_logits
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import add_compiled_means, add_compiled_product, sparse_product
+from fedsage.models.train import chosen_kernel
 from fedsage.models.training import Training
 from fedsage.shapes import NodeFeatures, NodeIds, NodeLabels
 
@@ -95,6 +97,16 @@ def infer_sampled(
     return torch.cat(parts) if parts else torch.empty(0, model.shape.num_classes)
 
 
+def query_full(model: GraphSage, graph: Graph, nodes: NodeIds, training: Training) -> Logits:
+    """Logits of ``nodes`` from all neighbors: by the compiled kernel where it applies.
+
+    Else by torch; they differ by rounding.
+    """
+    if chosen_kernel(model.shape, training) == "fused":
+        return fused_logits(model, graph, nodes)
+    return infer_full(model, graph, nodes)
+
+
 def query(
     model: GraphSage,
     graph: Graph,
@@ -104,7 +116,7 @@ def query(
 ) -> Logits:
     """Logits of ``nodes`` on ``graph``."""
     if training.inference == "full":
-        return infer_full(model, graph, nodes)
+        return query_full(model, graph, nodes, training)
     return infer_sampled(model, graph, nodes, training.fanouts, generator)
 
 
@@ -120,7 +132,7 @@ def query_each(
     Sampled ones are drawn for each set from a stream of its own.
     """
     if training.inference == "full":
-        logits = infer_full(model, graph, np.concatenate(parts))
+        logits = query_full(model, graph, np.concatenate(parts), training)
         return list(torch.split(logits, [len(nodes) for nodes in parts]))
     return [
         query(model, graph, nodes, training, generator)

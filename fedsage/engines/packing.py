@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from math import prod
 from typing import TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
 KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 MOST_DIMENSIONS = 8  # more than any message has; a product of more could take for ever
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
+NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64}
 
 
 def packed(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
@@ -68,8 +70,8 @@ def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[
         raise ValueError(f"{len(values)} bytes of tensors, where {end} are described")
     if count == 0:
         return torch.empty(shape, dtype=dtype), end
-    tensor = torch.frombuffer(values, dtype=dtype, count=count, offset=begin).view(shape)
-    return tensor if begin % dtype.itemsize == 0 else tensor.clone(), end
+    found = np.ndarray(shape, NUMBERS[kind], values, begin)
+    return torch.from_numpy(found if found.flags.aligned else found.copy()), end
 
 
 def described(kind: str, shape: list[int], begin: int, end: int) -> dict[str, object]:

@@ -27,7 +27,8 @@ class InProcessEngine(Engine):
     """Runs every procedure on every owner, ``workers`` owners at a time.
 
     Every message is encoded, counted and decoded again, so that no owner ever shares an
-    object with the server or with another owner. The result does not depend on ``workers``.
+    object with the server or with another owner. The result does not depend on ``workers``,
+    whose threads use as many threads for dense products as the one that made the engine.
     With a ``folder``, every owner keeps there what it takes to go on after a kill.
     """
 
@@ -42,7 +43,9 @@ class InProcessEngine(Engine):
         self.keepers = {
             owner.id: Keeper(owner, folder and folder / f"owner-{owner.id}") for owner in owners
         }
-        self._workers = workers
+        threads = torch.get_num_threads()  # which new threads would not know of
+        self._pool = ThreadPoolExecutor(workers, "owner", torch.set_num_threads, (threads,))
+        self._map = map if workers == 1 else self._pool.map
         self._on_message = on_message
 
     def carry(
@@ -59,15 +62,10 @@ class InProcessEngine(Engine):
 
         replies: dict[OwnerId, Reply | Miss] = {}
         traffic = self.traffic[procedure.phase]
-        threads = torch.get_num_threads()  # which new threads would not know of
-        with ThreadPoolExecutor(
-            self._workers, initializer=torch.set_num_threads, initargs=(threads,)
-        ) as pool:
-            done = map(one, requests) if self._workers == 1 else pool.map(one, requests)
-            for i, (asked, answered, reply) in zip(requests, done, strict=True):
-                traffic.down += asked
-                traffic.up += answered
-                replies[i] = reply
+        for i, (asked, answered, reply) in zip(requests, self._map(one, requests), strict=True):
+            traffic.down += asked
+            traffic.up += answered
+            replies[i] = reply
         for i, request in requests.items():
             self._on_message(i, request)
             self._on_message(i, replies[i])

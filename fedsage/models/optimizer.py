@@ -63,14 +63,15 @@ def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Parameters
 ) -> None:
     """Make the optimizer remember ``moments``, copied into what it holds already."""
-    shapes = {name: weight.shape for name, weight in model.named_parameters()}
+    weights = dict(model.named_parameters())
+    shapes = {name: weight.shape for name, weight in weights.items()}
     if why := strange_moments(moments, shapes):
         raise ProtocolError(f"An optimizer cannot go on with {why}. Start the run anew.")
     found: dict[str, Parameters] = {}
     for key, moment in moments.items():
         name, _, kind = key.rpartition(".")
         found.setdefault(name, {})[kind] = moment
-    for name, weight in model.named_parameters():
+    for name, weight in weights.items():
         held, given = optimizer.state[weight], found.get(name, {})
         optimizer.state[weight] = {
             kind: held[kind].copy_(moment)

@@ -15,7 +15,7 @@ from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import query
+from fedsage.models.infer import infer_sampled, query_full
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import (
     Logits,
@@ -293,19 +293,25 @@ class DataOwner:
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""
-        plain = self.answers(self.graph, nodes)
-        mended = plain if self.mended is None else self.answers(self.mended, nodes)
         y = torch.from_numpy(self.graph.y[nodes])
 
         def right(answers: Logits) -> int:
             return int((answers.argmax(dim=1) == y).sum())
 
+        plain = self.answers(self.graph, nodes)
+        if self.mended is None:
+            found = right(plain)
+            return Hits(found, found, found, len(nodes))
+        mended = self.answers(self.mended, nodes)
         return Hits(right(plain), right(mended), right(plain + mended), len(nodes))
 
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
-        stream = generator(self.seed, "query", self.id)
-        logits = query(self.model, graph, nodes, self.training, stream)
+        if self.training.inference == "full":
+            logits = query_full(self.model, graph, nodes, self.training)
+        else:
+            stream = generator(self.seed, "query", self.id)
+            logits = infer_sampled(self.model, graph, nodes, self.training.fanouts, stream)
         return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:

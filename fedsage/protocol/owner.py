@@ -15,7 +15,7 @@ from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining
 from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_sampled, query_full
+from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import (
     Logits,
@@ -307,11 +307,8 @@ class DataOwner:
 
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
-        if self.training.inference == "full":
-            logits = query_full(self.model, graph, nodes, self.training)
-        else:
-            stream = generator(self.seed, "query", self.id)
-            logits = infer_sampled(self.model, graph, nodes, self.training.fanouts, stream)
+        stream = generator(self.seed, "query", self.id)
+        logits = query(self.model, graph, nodes, self.training, stream)
         return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:

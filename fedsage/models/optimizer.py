@@ -17,7 +17,7 @@ MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # what Adam remembers of a weight
 
 
 class Quick:
-    """Two methods without torch's guard, which loads torch's compiler to keep it off them.
+    """Methods without torch's guards, which load torch's compiler to keep it off them.
 
     That would take a second or more of every process, and nothing of ours is compiled by it.
     """
@@ -29,13 +29,19 @@ class Quick:
 class Adam(Quick, torch.optim.Adam):
     """torch's."""
 
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
 
 class AdamW(Quick, torch.optim.AdamW):
     """torch's."""
 
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
 
 class SGD(Quick, torch.optim.SGD):
     """torch's."""
+
+    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
 
 
 def make_optimizer(

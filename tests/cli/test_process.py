@@ -36,7 +36,10 @@ import sys
 from fedsage.config import load_config
 from fedsage.runs import run_config
 small = {"data": {"dataset": "synthetic"}, "synthetic": {"nodes": 60}}
-run_config(load_config(small, {"classifier": {"rounds_c": 1}}), lambda line: None)
+small |= {"classifier": {"rounds_c": 1}, "neighgen": {"rounds_gen": 1}}
+for kernel in ("fused", "torch"):
+    run = {"method": "fedsage+neighgen", "kernel": kernel}
+    run_config(load_config(small, {"run": run}), lambda line: None)
 print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -46,6 +46,7 @@ def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figu
         for size in (WIDTHS[-1], WIDTHS[-1], num_features)
     )
     weights = list(fgen.parameters())
+    upstream = upstream.T.contiguous().T  # as it comes from the loss
 
     def there_and_back() -> None:
         torch.autograd.grad(fgen(z, noise), weights, upstream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -221,20 +221,18 @@ def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Arr
     return np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
 
 
-def dense_rows(
-    x: NodeFeatures, nodes: NodeIds, order: Literal["C", "F"] = "C"
-) -> Float[Array, "rows d_x"]:
-    """The features of some nodes, dense, one node or one feature after the other in memory.
+def dense_columns(x: NodeFeatures, nodes: NodeIds) -> Float[Array, "d_x columns"]:
+    """The features of some nodes, dense, one column each.
 
     SciPy's way there takes several times as long.
     """
     if not issparse(x):
-        return np.asarray(x[nodes], order=order)
+        return np.ascontiguousarray(x[nodes].T)
     start, count = x.indptr[nodes], x.indptr[nodes + 1] - x.indptr[nodes]
     at = positions(start, count)
-    rows = np.zeros((len(nodes), x.shape[1]), np.float32, order)
-    rows[np.repeat(np.arange(len(nodes)), count), x.indices[at]] = x.data[at]
-    return rows
+    columns = np.zeros((x.shape[1], len(nodes)), np.float32)
+    columns[x.indices[at], np.repeat(np.arange(len(nodes)), count)] = x.data[at]
+    return columns
 
 
 def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:

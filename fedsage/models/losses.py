@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedsage.graph.graph import dense_rows
+from fedsage.graph.graph import dense_columns
 from fedsage.models.nearest import nearest, nearest_hidden
 from fedsage.models.parameters import Logits
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
@@ -66,7 +66,7 @@ def feature_loss(
         A node with no hidden neighbor has no min to take and adds nothing.
     """
     rows, found = nearest_hidden(generated, of, missing, x_hidden)
-    near = generated[torch.from_numpy(rows)]
+    near = generated.T.index_select(1, torch.from_numpy(rows).to(generated.device)).T
     return squared_distance(near, x_hidden, found) / missing.shape[0]
 
 
@@ -107,9 +107,9 @@ def cross_subgraph_feature_loss(
 def squared_distance(
     rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
 ) -> Scalar:
-    """The sum over k of ‖rows[k] − x[nodes[k]]‖²."""
-    real = torch.from_numpy(dense_rows(x, nodes, "F" if rows.stride(0) == 1 else "C"))
-    return F.mse_loss(rows, real.to(rows.device), reduction="sum")
+    """The sum over k of ‖rows[k] − x[nodes[k]]‖²; by columns, as fGen's rows lie in memory."""
+    real = torch.from_numpy(dense_columns(x, nodes))
+    return F.mse_loss(rows.T, real.to(rows.device), reduction="sum")
 
 
 def neighgen_loss(degree: Scalar, feature: Scalar, lambda_d: float, lambda_f: float) -> Scalar:

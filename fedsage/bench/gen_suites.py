@@ -34,7 +34,7 @@ def matching_suite(repeats: int = 5) -> Iterator[Figure]:
         draws = generator(0, "matching")
         rows = np.maximum(draws.standard_normal((ROWS, x.shape[1]), dtype=np.float32), 0)
         squares, queries = squared_norms(x), torch.from_numpy(rows)
-        columns = torch.from_numpy(np.asfortranarray(rows))  # as they come from fGen
+        columns = queries.T.contiguous().T  # as they come from fGen
         dense = torch.from_numpy(x.toarray() if issparse(x) else x)
         ours, cdist, loop = [], [], []
         for _ in range(repeats):

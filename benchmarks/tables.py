@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from scipy.sparse import csr_array
 
-from fedsage.graph.load import load
-from fedsage.graph.schema import Feature, Schema
-from fedsage.graph.tables import Tables
-from fedsage.graph.write import Format, write_tables
+from fedsage.data.load import load
 from fedsage.rng import generator
+from fedsage.tables.schema import Feature, Schema
+from fedsage.tables.tables import Tables
+from fedsage.tables.write import Format, write_tables
 
 
 def made_up(rows: int, columns: int) -> Tables:

@@ -16,19 +16,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedsage.custom import Method as Method
+    from fedsage.data.load import load as load
+    from fedsage.data.load import load_owner_tables as load_owner_tables
+    from fedsage.data.npz import load_graph as load_graph
+    from fedsage.data.npz import save_graph as save_graph
+    from fedsage.data.owned import load_owners as load_owners
     from fedsage.errors import FedSageError as FedSageError
     from fedsage.evaluation.results import HistoryLine as HistoryLine
     from fedsage.graph.graph import Graph as Graph
-    from fedsage.graph.io import load_graph as load_graph
-    from fedsage.graph.io import save_graph as save_graph
-    from fedsage.graph.load import load as load
-    from fedsage.graph.load import load_owner_tables as load_owner_tables
-    from fedsage.graph.owned import load_owners as load_owners
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
-    from fedsage.graph.schema import Schema as Schema
-    from fedsage.graph.schema import read_schema as read_schema
-    from fedsage.graph.tables import read_tables as read_tables
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.protocol.messages import Ask as Ask
@@ -36,6 +33,9 @@ if TYPE_CHECKING:
     from fedsage.protocol.owner import DataOwner as DataOwner
     from fedsage.runs import RunResult as RunResult
     from fedsage.runs import run as run
+    from fedsage.tables.schema import Schema as Schema
+    from fedsage.tables.schema import read_schema as read_schema
+    from fedsage.tables.tables import read_tables as read_tables
 
 HOME = {
     "Ask": "fedsage.protocol.messages",
@@ -48,17 +48,17 @@ HOME = {
     "NodeClassifier": "fedsage.models.classifier",
     "Partition": "fedsage.graph.partition",
     "RunResult": "fedsage.runs",
-    "Schema": "fedsage.graph.schema",
-    "load": "fedsage.graph.load",
-    "load_graph": "fedsage.graph.io",
-    "load_owner_tables": "fedsage.graph.load",
-    "load_owners": "fedsage.graph.owned",
+    "Schema": "fedsage.tables.schema",
+    "load": "fedsage.data.load",
+    "load_graph": "fedsage.data.npz",
+    "load_owner_tables": "fedsage.data.load",
+    "load_owners": "fedsage.data.owned",
     "load_models": "fedsage.models.classifier",
     "partition": "fedsage.graph.partition",
-    "read_schema": "fedsage.graph.schema",
-    "read_tables": "fedsage.graph.tables",
+    "read_schema": "fedsage.tables.schema",
+    "read_tables": "fedsage.tables.tables",
     "run": "fedsage.runs",
-    "save_graph": "fedsage.graph.io",
+    "save_graph": "fedsage.data.npz",
 }
 
 __all__ = sorted(HOME)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsage.checkpoint.server import DiskJournal, LocalJournals, ServerState, step_of
 from fedsage.config import Config
 from fedsage.custom import Method
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.evaluation.results import HistoryLine
-from fedsage.journal import DiskJournal, LocalJournals, ServerState, step_of
 from fedsage.methods import (
     FORGET,
     Journal,

@@ -12,9 +12,9 @@ import torch
 from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, DataError, PrivacyError
+from fedsage.graph.attach import mend, true_neighbors
 from fedsage.graph.graph import Graph
 from fedsage.graph.impair import num_hidden
-from fedsage.graph.mend import mend, true_neighbors
 from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
 from fedsage.methods import (

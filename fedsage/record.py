@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fedsage.config import Config
-from fedsage.evaluation.evaluate import Judgement
-from fedsage.evaluation.mending import Mending
+from fedsage.evaluation.diagnostics import Mending
+from fedsage.evaluation.judge import Judgement
 from fedsage.evaluation.results import OwnerLine, RunRecord, peak_rss_mb
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.methods import Outcome

@@ -12,14 +12,14 @@ from typing import TypeAlias
 from fedsage.conduct import conduct, share_picked
 from fedsage.config import Config, Settings, load_config
 from fedsage.custom import Method, is_file, load_method
+from fedsage.data.load import load, owner_folders
+from fedsage.data.owned import owners_in
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, FedSageError, nearest
-from fedsage.evaluation.evaluate import Judgement, judge
-from fedsage.evaluation.mending import Mending, judge_mending
+from fedsage.evaluation.diagnostics import Mending, judge_mending
+from fedsage.evaluation.judge import Judgement, judge
 from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
-from fedsage.graph.load import load, owner_folders
-from fedsage.graph.owned import owners_in
 from fedsage.graph.partition import Partition, partition
 from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build

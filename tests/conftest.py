@@ -23,9 +23,9 @@ with install_import_hook("fedsage", "tests.checker.check"):
     import fedsage.runs  # noqa: F401
 
 from fedsage.config import Config, load_config
+from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.graph.synthetic import synthetic
 from fedsage.runs import RunResult, Stopwatch, execute, ignore_line
 
 torch.set_num_threads(1)

@@ -21,8 +21,8 @@ from fedsage.bench.scale import STEPS, Case, figures_of, take
 from fedsage.bench.step import adam_flops, compared, step_flops, step_seconds
 from fedsage.bench.traffic import dense_exchange, graph_bytes
 from fedsage.cli.bench import measured
+from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
-from fedsage.graph.synthetic import synthetic
 from fedsage.models.graphsage import SageShape
 from fedsage.models.training import Training
 from fedsage.rng import generator

@@ -11,15 +11,18 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"compiled", "errors", "shapes", "rng", "config", "wording", "threads"},
+    {"compiled", "errors", "shapes", "rng", "config", "files", "readable", "threads"},
     {"graph"},
+    {"tables"},
+    {"data"},
     {"models", "theory"},
     {"protocol"},
-    {"engines", "evaluation"},
-    {"methods"},
+    {"evaluation", "methods"},
+    {"checkpoint"},
+    {"engines"},
     {"custom", "track"},
     {"prepare"},
-    {"record", "journal"},
+    {"record"},
     {"conduct"},
     {"runs", "report"},
     {"federation", "bench", "reproduce"},

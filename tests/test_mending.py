@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fedsage.config import load_config
+from fedsage.data.synthetic import synthetic
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, PrivacyError
+from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
-from fedsage.graph.mend import Generated, mend
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_nodes
-from fedsage.graph.synthetic import synthetic
 from fedsage.prepare import data_owners, mending_of, prepare, way_of_mending
 from fedsage.runs import RunResult, run
 from tests.conftest import SMALL

@@ -9,7 +9,7 @@ import pytest
 TABLE = [
     ("Sec. 3.1", "fedsage.graph.partition", "partition"),
     ("Sec. 3.1", "fedsage.graph.partition", "missing_links"),
-    ("Sec. 3.1", "fedsage.evaluation.evaluate", "aggregated_risk"),
+    ("Sec. 3.1", "fedsage.evaluation.judge", "aggregated_risk"),
     ("Eq. (1)", "fedsage.models.graphsage", "SageLayer.forward"),
     ("Eq. (2)", "fedsage.models.losses", "classification_loss"),
     ("Eq. (3)", "fedsage.models.neighgen", "DGen.forward"),
@@ -19,7 +19,7 @@ TABLE = [
     ("Eq. (4)", "fedsage.models.losses", "degree_loss"),
     ("Eq. (4)", "fedsage.models.losses", "feature_loss"),
     ("Eq. (4)", "fedsage.models.losses", "neighgen_loss"),
-    ("Sec. 4.1", "fedsage.graph.mend", "mend"),
+    ("Sec. 4.1", "fedsage.graph.attach", "mend"),
     ("Eq. (5)", "fedsage.models.losses", "joint_loss"),
     ("Eq. (6)", "fedsage.models.losses", "cross_subgraph_feature_loss"),
     ("Alg. 1, lines 2 to 5", "fedsage.methods", "fedsage_plus"),

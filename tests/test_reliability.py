@@ -18,22 +18,22 @@ import pytest
 import torch
 
 from fedsage.config import load_config, read_assignments, read_toml
-from fedsage.engines.wire import decode, encode
+from fedsage.data.npz import load_graph
 from fedsage.errors import DataErrors, FedSageError
 from fedsage.federation.kits import checked_address, checked_names, open_kit
 from fedsage.graph.graph import Graph
-from fedsage.graph.io import load_graph
 from fedsage.graph.partition import Partition
-from fedsage.graph.schema import read_schema
-from fedsage.graph.tables import read_tables
 from fedsage.methods import fedsage_plus
 from fedsage.models.classifier import load_models
 from fedsage.prepare import data_owners, mending_of, prepare
 from fedsage.protocol.messages import ClassifierUpdate, Hits
+from fedsage.protocol.wire import decode, encode
+from fedsage.tables.schema import read_schema
+from fedsage.tables.tables import read_tables
 from tests.conftest import SMALL
-from tests.graph.test_schema import BAD
-from tests.graph.test_tables import MALFORMED, folder_of
 from tests.protocol.test_guard import GEN, WRONG, Faulty
+from tests.tables.test_schema import BAD
+from tests.tables.test_tables import MALFORMED, folder_of
 
 DOC = Path(__file__).parent.parent / "docs" / "reliability.md"
 WRITE = "FEDSAGE_WRITE_DOCS"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.kills import killed_run, model_of
+from fedsage.checkpoint import store as checkpoint_module
 from fedsage.config import Config, load_config
-from fedsage.engines import checkpoint as checkpoint_module
 from fedsage.errors import StorageError
 from fedsage.evaluation.results import HistoryLine
 from fedsage.runs import ignore_line, run_config

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fedsage.graph.datasets import DATASETS, find
+from fedsage.data.datasets import DATASETS, find
+from fedsage.data.load import load
 from fedsage.graph.graph import Graph
-from fedsage.graph.load import load
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedsage.bench.figure import Figure, figure_of, graphs, in_process, seconds
 from fedsage.bench.hot_spots import adam_figures, decoder_figures, matching_figures
-from fedsage.graph.datasets import DATASETS, find
+from fedsage.data.datasets import DATASETS, find
+from fedsage.data.load import load
 from fedsage.graph.graph import squared_norms
-from fedsage.graph.load import load
 from fedsage.models.nearest import nearest
 from fedsage.rng import generator
 from fedsage.shapes import Array

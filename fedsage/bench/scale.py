@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fedsage.bench.figure import Figure, figure_of, in_process
+from fedsage.data.synthetic import synthetic
 from fedsage.evaluation.results import HistoryLine, peak_rss_mb
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
-from fedsage.graph.synthetic import synthetic
 from fedsage.models.fused import warm_up
 from fedsage.runs import run
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from fedsage.bench.figure import Figure
 from fedsage.bench.gen_suites import matching_suite, neighgen_suite
+from fedsage.bench.runs import partition_suite, run_suite, startup_suite, synthetic_suite
 from fedsage.bench.scale import scale_suite
 from fedsage.bench.step import step_suite
 from fedsage.bench.traffic import bytes_suite
-from fedsage.bench.whole import partition_suite, run_suite, startup_suite, synthetic_suite
 
 SUITES: dict[str, Callable[..., Iterator[Figure]]] = {  # each takes the number of repeats
     "startup": startup_suite,

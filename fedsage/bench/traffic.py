@@ -11,9 +11,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from fedsage.bench.figure import Figure, figure_of, in_process
-from fedsage.graph.datasets import find
+from fedsage.data.datasets import find
+from fedsage.data.load import load
 from fedsage.graph.graph import Graph
-from fedsage.graph.load import load
 
 METHODS = (
     "fedsage",

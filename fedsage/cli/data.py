@@ -20,7 +20,7 @@ app = typer.Typer(
 @app.command("list")
 def list_() -> None:
     """The graphs that have a name, and where they are."""
-    from fedsage.graph.datasets import DATASETS, find
+    from fedsage.data.datasets import DATASETS, find
 
     rows = [
         (name, dataset.title, str(find(name) or f"not here: fedsage data get {name}"))
@@ -36,7 +36,7 @@ def get(
     name: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, msacademic")],
 ) -> None:
     """Fetch a dataset, unless it is on this machine."""
-    from fedsage.graph.datasets import find, known, load_dataset
+    from fedsage.data.datasets import find, known, load_dataset
 
     known(name)
     ensure_here(name)
@@ -60,7 +60,7 @@ def info(
         seed=seed,
         assignments=assignments,
     )
-    from fedsage.graph.load import load
+    from fedsage.data.load import load
     from fedsage.graph.partition import partition as cut
 
     ensure_here(graph)
@@ -78,7 +78,7 @@ def check(
     ],
 ) -> None:
     """Say whether a graph can be used, or all that is wrong with it."""
-    from fedsage.graph.load import load, owner_folders
+    from fedsage.data.load import load, owner_folders
 
     ensure_here(graph)
     try:
@@ -97,8 +97,8 @@ def check(
 
 def owners_in_words(path: str, folders: list[Path]) -> str:
     """A line on the owners in a folder; all that is wrong with any of them, if anything is."""
-    from fedsage.graph.load import GRAPH, load, load_owner_tables
-    from fedsage.graph.tables import graph_of, pooled_scale
+    from fedsage.data.load import GRAPH, load, load_owner_tables
+    from fedsage.tables.tables import graph_of, pooled_scale
 
     if any((folder / GRAPH).exists() for folder in folders):
         graphs = [load(str(folder)) for folder in folders]
@@ -132,8 +132,8 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="replace the file")] = False,
 ) -> None:
     """Write a schema.toml guessed from one owner's tables, for all owners to agree on."""
-    from fedsage.graph.guess import guess_schema
-    from fedsage.graph.schema import SCHEMA, write_schema
+    from fedsage.tables.guess import guess_schema
+    from fedsage.tables.schema import SCHEMA, write_schema
 
     path = out or folder / SCHEMA
     if path.exists() and not force:

@@ -28,7 +28,7 @@ def predict(
     owner: Annotated[int | None, typer.Option(help="whose model, of local ones")] = None,
 ) -> None:
     """Write the predicted class of every node, with its probability."""
-    from fedsage.graph.io import write_atomically
+    from fedsage.files import write_atomically
     from fedsage.models.classifier import load_models
 
     models = load_models(model)
@@ -59,9 +59,9 @@ def graph_and_ids(
     folder: Path, model: NodeClassifier, data: str
 ) -> tuple[Graph, Sequence[str] | range]:
     """The graph to predict on, and what to call its nodes: their ids, or numbers from 0."""
+    from fedsage.data.load import load, tables_folder
     from fedsage.evaluation.results import RESULT, read_result
-    from fedsage.graph.load import load, tables_folder
-    from fedsage.graph.tables import read_tables
+    from fedsage.tables.tables import read_tables
 
     if own_tables := tables_folder(data):
         tables = read_tables(own_tables)

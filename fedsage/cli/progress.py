@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedsage.wording import size
+from fedsage.readable import size
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import HistoryLine
@@ -106,7 +106,7 @@ def announce_compiling() -> None:
 
 def ensure_here(dataset: str) -> None:
     """Fetch a dataset that has a name and is not on this machine, showing how it goes."""
-    from fedsage.graph.datasets import DATASETS, fetch, find
+    from fedsage.data.datasets import DATASETS, fetch, find
 
     if dataset in DATASETS and find(dataset) is None:
         with downloads() as on_bytes:

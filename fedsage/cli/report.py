@@ -15,7 +15,7 @@ def report(
     ] = None,
 ) -> None:
     """Make one self-contained HTML page of what runs found."""
-    from fedsage.graph.io import write_atomically
+    from fedsage.files import write_atomically
     from fedsage.report.page import page
     from fedsage.report.read import read_runs
 

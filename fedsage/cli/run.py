@@ -23,7 +23,7 @@ from fedsage.cli.progress import (
 )
 from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
-from fedsage.wording import owners_of
+from fedsage.readable import owners_of
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord

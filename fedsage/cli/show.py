@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsage.wording import owners_of, size
+from fedsage.readable import owners_of, size
 
 if TYPE_CHECKING:
     from fedsage.evaluation.results import RunRecord

@@ -50,7 +50,7 @@ def split(
         seed=seed,
         assignments=assignments,
     )
-    from fedsage.graph.load import load
+    from fedsage.data.load import load
     from fedsage.graph.partition import partition as cut
     from fedsage.graph.split import split_nodes
 
@@ -95,10 +95,10 @@ def clear(folder: Path) -> None:
 
 def writer(dataset: str, format: str) -> Writer:
     """How one owner's part is written: own tables keep ids, columns, schema and split."""
-    from fedsage.graph.io import save_graph
-    from fedsage.graph.load import tables_folder
-    from fedsage.graph.tables import read_tables
-    from fedsage.graph.write import tables_of, write_tables
+    from fedsage.data.load import tables_folder
+    from fedsage.data.npz import save_graph
+    from fedsage.tables.tables import read_tables
+    from fedsage.tables.write import tables_of, write_tables
 
     own_tables = tables_folder(dataset)
     tables = read_tables(own_tables) if own_tables else None

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fedsage.engines.keeper import Keeper
-from fedsage.engines.wire import Message, decode, encode
+from fedsage.checkpoint.owner import Keeper
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, Reply, Request
+from fedsage.protocol.wire import Message, decode, encode
 
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
 

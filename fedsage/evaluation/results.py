@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
-from fedsage.evaluation.mending import Mending, mending_from
-from fedsage.graph.io import PARTIAL, write_atomically
+from fedsage.evaluation.diagnostics import Mending, mending_from
+from fedsage.files import PARTIAL, write_atomically
 
 FORMAT = 1
 RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedsage.engines.wire import decode
 from fedsage.errors import PrivacyError, StorageError
 from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import parameters_of
@@ -30,6 +29,7 @@ from fedsage.protocol.messages import (
     Sketch,
 )
 from fedsage.protocol.procedures import PROCEDURES, Procedure
+from fedsage.protocol.wire import decode
 
 SENT = "sent.jsonl"
 ASKED: dict[str, Procedure[Any, Any, Any]] = {**PROCEDURES, **JOINING}

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from fedsage.errors import ConfigError
 from fedsage.evaluation.results import write_json
-from fedsage.wording import natural
+from fedsage.readable import natural
 
 Role: TypeAlias = Literal["server", "owner", "coordinator"]
 COORDINATOR = "coordinator@fedsage.local"

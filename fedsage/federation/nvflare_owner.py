@@ -14,6 +14,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from fedsage.data.owned import read_owned
 from fedsage.errors import (
     ConfigError,
     DataError,
@@ -25,7 +26,6 @@ from fedsage.federation.gate import Gate
 from fedsage.federation.kits import OWNER
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP
 from fedsage.federation.site import Site
-from fedsage.graph.owned import read_owned
 
 LONGEST_HEADERS = 4096  # characters
 GATES: dict[str, Gate] = {}  # of this process, by the name of the job

@@ -22,7 +22,6 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from fedsage.config import Config
 from fedsage.engines.inprocess import encoder
-from fedsage.engines.wire import decode
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.evaluation.results import HistoryLine, Provenance, write_json, write_result
 from fedsage.federation.serve import serve
@@ -31,6 +30,7 @@ from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.joining import JOINING
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
+from fedsage.protocol.wire import decode
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
 STATUS, GROUP = "status.json", "fedsage"

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 from cryptography import x509
 
+from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.evaluation.results import write_json
 from fedsage.federation.kits import OWNER, Kit, federation_of, settle_in
-from fedsage.graph.owned import read_owned
 
 LOG, PID = "process.log", "pid"
 READY = {"server": "Server started", "owner": "Successfully registered client"}

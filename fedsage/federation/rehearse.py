@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedsage.config import Config
+from fedsage.data.load import load, owner_folders
+from fedsage.data.npz import save_graph
 from fedsage.errors import ConfigError
 from fedsage.federation.kits import Kit, make_kits
 from fedsage.federation.operate import await_all, start, stop
-from fedsage.graph.io import save_graph
-from fedsage.graph.load import load, owner_folders
 from fedsage.graph.partition import partition
 from fedsage.graph.split import split_nodes
 

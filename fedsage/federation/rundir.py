@@ -27,7 +27,7 @@ from fedsage.evaluation.results import (
 )
 from fedsage.federation.job import follow_job
 from fedsage.federation.kits import Kit
-from fedsage.graph.io import write_atomically
+from fedsage.files import write_atomically
 
 RUN = "run.json"  # in the checkpoint: its name, and the job that it is
 FETCHED = ("history.jsonl", "model.safetensors", "model.json", "result.json")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
+from fedsage.checkpoint.store import Shelf
 from fedsage.conduct import EXCHANGED, timed, told
 from fedsage.config import Config
-from fedsage.engines.checkpoint import Shelf
 from fedsage.errors import ConfigError
 from fedsage.evaluation.results import HistoryLine, RunRecord
-from fedsage.journal import DiskJournal, ServerState, step_of
 from fedsage.methods import Outcome, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import parameters_of, sha256_of

@@ -14,17 +14,16 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from fedsage.checkpoint.owner import Keeper
 from fedsage.config import Config
-from fedsage.engines.keeper import Keeper
-from fedsage.engines.wire import decode, encode
+from fedsage.data.npz import save_graph
+from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.evaluation.results import SETTINGS, write_json
 from fedsage.federation.gate import ASKED, Gate, agreed_shapes
 from fedsage.federation.words import what_leaves
-from fedsage.graph.io import save_graph, write_atomically
-from fedsage.graph.owned import Owned
+from fedsage.files import write_atomically
 from fedsage.graph.split import split_labels
-from fedsage.graph.tables import Scale, column_squares, column_sums
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import Logits, parameters_of, sha256_of
 from fedsage.prepare import Plan, plan_of, way_of_mending
@@ -43,6 +42,8 @@ from fedsage.protocol.messages import (
     Step,
 )
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.wire import decode, encode
+from fedsage.tables.tables import Scale, column_squares, column_sums
 from fedsage.threads import dense_threads
 
 FEWEST = 8  # nodes that anything which leaves is a sum over

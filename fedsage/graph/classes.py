@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
-from fedsage.graph.mend import Generated
 from fedsage.shapes import Array, NodeIds
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,9 +17,6 @@ from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
-
-if TYPE_CHECKING:
-    from fedsage.graph.schema import Schema
 
 AT_ONCE = 2**17  # numbers; a cache holds as many, and what is made of them
 
@@ -69,10 +67,8 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any, class_names: Sequence[str] = ()) -> Graph:
-        """From PyG's ``Data``: see :func:`fedsage.graph.interop.from_pyg`."""
-        from fedsage.graph.interop import from_pyg
-
-        return from_pyg(data, class_names)
+        """From PyG's ``Data``: see :func:`fedsage.data.interop.from_pyg`."""
+        return interop().from_pyg(data, class_names)
 
     @classmethod
     def from_networkx(
@@ -82,10 +78,8 @@ class Graph:
         label: str = "label",
         class_names: Sequence[str] = (),
     ) -> Graph:
-        """From a NetworkX graph: see :func:`fedsage.graph.interop.from_networkx`."""
-        from fedsage.graph.interop import from_networkx
-
-        return from_networkx(network, features, label, class_names)
+        """From a NetworkX graph: see :func:`fedsage.data.interop.from_networkx`."""
+        return interop().from_networkx(network, features, label, class_names)
 
     @classmethod
     def from_tables(
@@ -93,13 +87,11 @@ class Graph:
         nodes: Any,
         edges: Any,
         features: Any = None,
-        schema: Schema | None = None,
+        schema: Any = None,
         label: str | None = None,
     ) -> Graph:
-        """From pandas, Arrow or dicts: see :func:`fedsage.graph.interop.from_tables`."""
-        from fedsage.graph.interop import from_tables
-
-        return from_tables(nodes, edges, features, schema, label)
+        """From pandas, Arrow or dicts: see :func:`fedsage.data.interop.from_tables`."""
+        return interop().from_tables(nodes, edges, features, schema, label)
 
     @property
     def num_nodes(self) -> int:
@@ -155,6 +147,11 @@ class Graph:
             y=frozen(self.y[nodes]),
             class_names=self.class_names,
         )
+
+
+def interop() -> Any:
+    """Where other libraries' graphs are read: above this module, so it is asked for by name."""
+    return import_module("fedsage.data.interop")
 
 
 def frozen(array: Array) -> Array:

@@ -13,16 +13,16 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 
 from fedsage.errors import DataError
+from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
-from fedsage.graph.io import write_atomically
-from fedsage.graph.problems import Problems
-from fedsage.graph.schema import Schema, schema_content, schema_of
-from fedsage.graph.tables import Scale, Tables, graph_of, pooled_scale
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
 from fedsage.models.parameters import Parameters, under
 from fedsage.rng import generator
 from fedsage.shapes import Array
+from fedsage.tables.problems import Problems
+from fedsage.tables.schema import Schema, schema_content, schema_of
+from fedsage.tables.tables import Scale, Tables, graph_of, pooled_scale
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 

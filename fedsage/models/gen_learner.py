@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import Impaired, impair
-from fedsage.graph.mend import Generated
 from fedsage.models.gen_training import (
     Batch,
     GenTraining,

@@ -12,13 +12,12 @@ from scipy.sparse import issparse, vstack
 from torch import Tensor, nn
 
 from fedsage.errors import ProtocolError
+from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.graph.impair import Impaired
-from fedsage.graph.mend import Generated
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.graphsage import GraphSage, feature_rows
 from fedsage.models.infer import infer_full
-from fedsage.models.lifelike import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.models.losses import (
     classification_loss,
     degree_loss,
@@ -29,6 +28,7 @@ from fedsage.models.losses import (
 from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
 from fedsage.models.parameters import Inputs
+from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.shapes import Array, NodeIds
 
 ROUNDED = Counts()  # as in the paper

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from scipy.sparse import issparse, vstack
 from torch import Tensor
 
+from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
-from fedsage.graph.mend import Generated
-from fedsage.models.lifelike import ROWS_AT_A_TIME, form_of, lifelike
+from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.shapes import NodeFeatures
 
 Basis = Float[Tensor, "d_x rank"]

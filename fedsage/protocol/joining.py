@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from fedsage.errors import ConfigError
-from fedsage.graph.tables import mean_of, scale_of
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.messages import (
     Able,
@@ -26,6 +25,7 @@ from fedsage.protocol.messages import (
     Step,
 )
 from fedsage.protocol.procedures import Procedure
+from fedsage.tables.tables import mean_of, scale_of
 
 
 class Home(Protocol):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 
 from fedsage.errors import PrivacyError, ProtocolError
+from fedsage.graph.attach import Generated, copies, mend
 from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
-from fedsage.graph.mend import Generated, copies, mend
 from fedsage.graph.split import Split
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.gen_training import GenTraining

@@ -9,11 +9,11 @@ from importlib.resources import files
 from statistics import mean
 from typing import Any
 
+from fedsage.readable import owners_of, size
 from fedsage.report.charts import bar_chart, legend
 from fedsage.report.learned import confusions, curves, labels, mending
 from fedsage.report.parts import figure, section, side_by_side, spread, table
 from fedsage.report.read import Run, by_method
-from fedsage.wording import owners_of, size
 
 PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
 

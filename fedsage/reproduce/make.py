@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.evaluation.results import commit, machine, versions, write_json
-from fedsage.graph.io import write_atomically
-from fedsage.reproduce import inside, studies
+from fedsage.files import write_atomically
+from fedsage.reproduce import neighgen_figures, studies
 from fedsage.reproduce.cells import Cell, Done, run_cells
 from fedsage.reproduce.figures import save_figure
 from fedsage.reproduce.rows import study_rows
@@ -40,15 +40,15 @@ STUDIES: dict[str, Study] = {
     "table-main": Study("Table 2", studies.table_main),
     "figure-alpha": Study("Fig. 3 (a)", studies.figure_alpha),
     "figure-hide-ratio": Study("Fig. 3 (b)", studies.figure_hide_ratio),
-    "figure-labels": Study("Fig. 4", inside.figure_labels),
-    "figure-curves": Study("Fig. 5", inside.figure_curves, timed=True),
-    "figure-dgen": Study("Appendix, figure on dGen", inside.figure_dgen),
-    "table-fgen": Study("Appendix, table on fGen", inside.table_fgen),
+    "figure-labels": Study("Fig. 4", neighgen_figures.figure_labels),
+    "figure-curves": Study("Fig. 5", neighgen_figures.figure_curves, timed=True),
+    "figure-dgen": Study("Appendix, figure on dGen", neighgen_figures.figure_dgen),
+    "table-fgen": Study("Appendix, table on fGen", neighgen_figures.table_fgen),
     "table-shared-neighgen": Study("Appendix, table on shared NeighGens",
                                    studies.table_shared_neighgen),
     "table-batch-size": Study("Appendix, table on batch sizes", studies.table_batch_size),
     "table-local-epochs": Study("Appendix, table on local epochs", studies.table_local_epochs),
-    "gntk": Study("Sec. 6 and appendix: the generalization bound", inside.gntk_bound),
+    "gntk": Study("Sec. 6 and appendix: the generalization bound", neighgen_figures.gntk_bound),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any, TypeAlias
 
 from fedsage.config import Settings, load_config
-from fedsage.graph.load import load
+from fedsage.data.load import load
 from fedsage.graph.partition import partition
 from fedsage.reproduce.cells import Cell, Done, Labels, grouped
 from fedsage.reproduce.figures import Panel

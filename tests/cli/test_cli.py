@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsage.data.load import load
+from fedsage.data.npz import save_graph
+from fedsage.data.synthetic import synthetic
 from fedsage.evaluation.results import read_result
-from fedsage.graph.io import save_graph
-from fedsage.graph.load import load
-from fedsage.graph.synthetic import synthetic
 from tests.cli.conftest import SMALL, Call
 
 PROMISED = {

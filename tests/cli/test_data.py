@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsage.graph.io import content_sha256
-from fedsage.graph.load import load, load_owner_tables
+from fedsage.data.load import load, load_owner_tables
+from fedsage.data.npz import content_sha256
 from fedsage.graph.partition import partition
-from fedsage.graph.schema import read_schema
 from fedsage.graph.split import split_nodes
-from fedsage.graph.tables import graph_of, pooled_scale, read_tables
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
+from fedsage.tables.schema import read_schema
+from fedsage.tables.tables import graph_of, pooled_scale, read_tables
 from tests.cli.conftest import SMALL, Call
-from tests.graph.test_tables import FINE, folder_of, nodes
+from tests.tables.test_tables import FINE, folder_of, nodes
 
 
 def test_check_tells_all_problems_of_a_folder_at_once(fedsage: Call) -> None:

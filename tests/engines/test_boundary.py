@@ -15,12 +15,12 @@ import torch
 import fedsage.protocol.server
 from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
-from fedsage.engines.wire import Message, encode
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
 from fedsage.prepare import data_owners, mending_of, prepare
 from fedsage.protocol.messages import MESSAGES
+from fedsage.protocol.wire import Message, encode
 from tests.conftest import SMALL
 
 WAYS = ("none", "neighgen", "shared", "copy", "classes", "subspace")

@@ -8,13 +8,13 @@ import pytest
 
 from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
-from fedsage.engines.wire import Message, encode
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage
 from fedsage.models.parameters import sha256_of
 from fedsage.prepare import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
+from fedsage.protocol.wire import Message, encode
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fedsage.config import Config, load_config
-from fedsage.engines.wire import decode, encode
+from fedsage.data.owned import read_owned
 from fedsage.federation.site import Site
-from fedsage.graph.owned import read_owned
 from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator
 
 SMALL = {

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fedsage.engines.wire import encode
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError, StorageError
 from fedsage.evaluation.results import HistoryLine
 from fedsage.federation.serve import serve
@@ -24,6 +23,7 @@ from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Agreement, Hits
 from fedsage.protocol.procedures import TEST_CLASSIFIER
+from fedsage.protocol.wire import encode
 from fedsage.runs import ignore_line
 from tests.federation.conftest import NAMES, SiteEngine, config_for
 

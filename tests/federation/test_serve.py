@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsage.engines.wire import encode
+from fedsage.data.npz import load_graph
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.evaluation.results import HistoryLine
 from fedsage.federation.serve import FEDERATED, serve
 from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
-from fedsage.graph.io import load_graph
 from fedsage.models.classifier import load_models
 from fedsage.protocol.messages import Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
+from fedsage.protocol.wire import encode
 from fedsage.runs import ignore_line, run_config
 from tests.federation.conftest import NAMES, SiteEngine, config_for
 

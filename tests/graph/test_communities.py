@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedsage.data.synthetic import synthetic
 from fedsage.graph import communities as found
 from fedsage.graph.communities import by_igraph, communities, contracted, louvain_membership
 from fedsage.graph.graph import Graph
 from fedsage.graph.moving import moved
-from fedsage.graph.synthetic import synthetic
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedsage.data.load import load
+from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.graph.load import load
 from fedsage.graph.partition import (
     assign,
     by_owner,
@@ -13,7 +14,6 @@ from fedsage.graph.partition import (
     missing_links,
     partition,
 )
-from fedsage.graph.synthetic import synthetic
 from fedsage.rng import generator
 
 WAYS = ("louvain", "metis", "random", "label")

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import impair
-from fedsage.graph.mend import Generated, mend
 from fedsage.graph.sampling import Hop, full_mean
 from fedsage.models.gen_training import GenTraining, generated_neighbors
 from fedsage.models.graphsage import GraphSage, SageShape, feature_rows
 from fedsage.models.infer import infer_full
-from fedsage.models.lifelike import form_of, lifelike
 from fedsage.models.losses import degree_loss
 from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import (
@@ -25,6 +24,7 @@ from fedsage.models.neighgen import (
     sample_rows,
     whole_counts,
 )
+from fedsage.models.row_form import form_of, lifelike
 from fedsage.rng import generator
 
 SHAPE = GenShape(num_features=40, widths=(8, 6), hidden=(10,))

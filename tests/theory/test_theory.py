@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
+from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.graph.synthetic import synthetic
 from fedsage.rng import generator
 from fedsage.theory.bound import (
     generalization_bound,
@@ -155,7 +155,7 @@ def test_kernel_regression_learns() -> None:
 
 @pytest.mark.dataset
 def test_a_thousand_nodes_of_cora_take_seconds() -> None:
-    from fedsage.graph.load import load
+    from fedsage.data.load import load
 
     graph = load("cora").induced(np.arange(1000))
     start = time.perf_counter()

@@ -1,0 +1,92 @@
+"""State on disk: one file a step, all or nothing, with a checksum, without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedsage.errors import ProtocolError, StorageError
+from fedsage.protocol.wire import decode, to_bytes
+
+KEPT = 3  # steps of a kind: one may be damaged, and owners may be one ahead of the server
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The last steps of one kind of state, e.g. ``neighgen-00007.state``."""
+
+    folder: Path
+    kind: str
+    durable: bool = False  # survives a power cut too, not only a kill
+
+    def path(self, step: int) -> Path:
+        """The file of a step."""
+        return self.folder / f"{self.kind}-{step:05d}.state"
+
+    def put(self, step: int, state: Any) -> None:
+        """Keep ``state``, and of what is older only as much as may be needed."""
+        body = to_bytes(state)
+        path = self.path(step)
+        partial = path.with_suffix(".partial")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_pieces(partial, checksum(body) + b"\n", body)
+            if self.durable:
+                settle_on_disk(partial)
+            os.replace(partial, path)
+            if self.durable:
+                settle_on_disk(self.folder)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise StorageError(
+                f"The checkpoint {path} cannot be written ({error.strerror}). What was written "
+                "before is safe: make room or give permission, then go on with --resume."
+            ) from None
+        for old in [one for one in self.steps() if one > step or one <= step - KEPT]:
+            self.path(old).unlink(missing_ok=True)
+
+    def steps(self) -> list[int]:
+        """The steps that have a file, the newest first."""
+        pattern = re.compile(rf"{re.escape(self.kind)}-(\d+)\.state")
+        names = [path.name for path in self.folder.glob(f"{self.kind}-*.state")]
+        found = [match for name in names if (match := pattern.fullmatch(name))]
+        return sorted((int(match[1]) for match in found), reverse=True)
+
+    def get(self, step: int, kind: type[S]) -> S | None:
+        """The state of a step, or nothing if its file is missing, cut short or altered."""
+        try:
+            seal, _, body = self.path(step).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if seal != checksum(body):
+            return None
+        try:
+            return decode(kind, body)
+        except ProtocolError:
+            return None
+
+
+def write_pieces(path: Path, *pieces: bytes) -> None:
+    """One after the other, without making one of them first."""
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def settle_on_disk(path: Path) -> None:
+    """Wait until the disk has it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(body: bytes) -> bytes:
+    """Tells a file that was cut short or altered."""
+    return hashlib.sha256(body).hexdigest().encode()

@@ -1,0 +1,1 @@
+"""Where graphs come from: datasets, files, folders, other libraries."""

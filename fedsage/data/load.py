@@ -1,0 +1,129 @@
+"""A graph by whatever a user calls it: a dataset's name, ``synthetic``, or a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsage.data.datasets import DATASETS, load_dataset
+from fedsage.data.npz import load_graph, read_arrays
+from fedsage.data.synthetic import synthetic
+from fedsage.errors import ConfigError, DataError, DataErrors, nearest
+from fedsage.graph.graph import Graph, frozen
+from fedsage.graph.split import Split
+from fedsage.readable import natural
+from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
+
+if TYPE_CHECKING:
+    pass
+
+GRAPH = "graph.npz"
+TABLES = ("nodes.csv", "nodes.parquet", "edges.csv", "edges.parquet")
+
+
+def load(name: str, **synthetic_settings: Any) -> Graph:
+    """The graph called ``name``.
+
+    Args:
+        name: ``cora``, ``citeseer``, ``pubmed``, ``msacademic``, ``synthetic``, or the path
+            of an ``.npz`` file, of a folder of tables, or of a folder with ``graph.npz``.
+            The numbers of tables are scaled by that folder alone.
+        synthetic_settings: For ``synthetic``: see :func:`fedsage.data.synthetic.synthetic`.
+    """
+    if name == "synthetic":
+        return synthetic(**synthetic_settings)
+    if name in DATASETS:
+        return load_dataset(name)
+    path = Path(name)
+    if path.is_dir():
+        return load_folder(path)
+    if path.suffix == ".npz" or path.exists():
+        return load_graph(path)
+    names = [*DATASETS, "synthetic"]
+    raise ConfigError(
+        f"Unknown dataset '{name}': neither a name nor a file here.{nearest(name, names)}"
+    )
+
+
+def load_folder(folder: Path) -> Graph:
+    """The graph of one folder: its tables, or its ``graph.npz``."""
+    if has_tables(folder):
+        if (folder / GRAPH).exists():
+            raise DataError(f"{folder} holds tables and {GRAPH}. Remove what is out of date.")
+        tables = read_tables(folder)
+        return graph_of(tables, pooled_scale([tables]))
+    if owners := owner_folders(folder):
+        raise DataError(
+            f"{folder} is not one graph but holds those of {len(owners)} owners, "
+            f"{owners[0].name} to {owners[-1].name}. Give one of them."
+        )
+    if not (folder / GRAPH).exists():
+        raise DataError(
+            f"{folder}: no graph here: neither nodes.csv, nodes.parquet nor {GRAPH}. Give a "
+            "folder of tables (see docs/own-data.md)."
+        )
+    return load_graph(folder / GRAPH)
+
+
+def has_tables(folder: Path) -> bool:
+    """Whether a folder holds tables, be it only some of them."""
+    return any((folder / name).is_file() for name in TABLES)
+
+
+def tables_folder(name: str) -> Path | None:
+    """The folder of tables that :func:`load` would read for ``name``; None if it is another."""
+    named = name == "synthetic" or name in DATASETS
+    return Path(name) if not named and has_tables(Path(name)) else None
+
+
+def owner_folders(path: Path | str) -> list[Path]:
+    """The owners in a folder: each a folder with tables or ``graph.npz``, by name.
+
+    Empty where there are none, or where the folder is a graph itself.
+    """
+    path = Path(path)
+    if not path.is_dir() or has_tables(path) or (path / GRAPH).exists():
+        return []
+    inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    found = [p for p in inside if has_tables(p) or (p / GRAPH).exists()]
+    return sorted(found, key=lambda p: natural(p.name))
+
+
+def load_owner_tables(path: Path | str) -> list[Tables]:
+    """The tables of every owner in a folder, all with one schema.
+
+    What is wrong is told of all owners at once. Scale them by
+    :func:`fedsage.tables.tables.pooled_scale` where one process holds them all.
+    """
+    read: list[Tables] = []
+    lines: list[str] = []
+    count = 0
+    folders = owner_folders(path)
+    for folder in folders:
+        try:
+            read.append(read_tables(folder))
+        except DataErrors as errors:
+            lines += [f"{folder.name}/{line}" for line in errors.lines]
+            count += errors.count
+    if lines:
+        raise DataErrors(str(path), lines, count)
+    if not read:
+        raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
+    for folder, tables in zip(folders, read, strict=True):
+        if tables.schema.sha256 != read[0].schema.sha256:
+            raise DataError(
+                f"{folder} has another schema than {folders[0].name}. Copy one schema.toml to "
+                "all owners, with the features, categories and classes of all."
+            )
+    return read
+
+
+def load_split(path: Path | str) -> Split | None:
+    """The split that stands beside a graph in an ``.npz`` file; None if there is none."""
+    arrays = read_arrays(Path(path))
+    if not {"train", "val", "test"} <= set(arrays):
+        return None
+    nodes = [np.asarray(arrays[part], dtype=np.int64) for part in ("train", "val", "test")]
+    return Split(*(frozen(part) for part in nodes))

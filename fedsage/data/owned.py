@@ -1,0 +1,142 @@
+"""What one owner holds on its own disk: tables or ``graph.npz``, and how it is split."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from fedsage.data.load import GRAPH, has_tables, load_owner_tables, load_split, owner_folders
+from fedsage.data.npz import load_graph
+from fedsage.errors import DataError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.graph.split import Split
+from fedsage.shapes import NodeLabels
+from fedsage.tables.schema import Schema
+from fedsage.tables.tables import Scale, Tables, graph_of, pooled_scale, read_tables
+
+NO_SCALE = Scale(np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owned:
+    """One owner's data, before its columns of numbers are scaled."""
+
+    tables: Tables | None
+    whole: Graph | None  # where it came as ``graph.npz``, which is never scaled
+    split: Split | None
+    content: str  # checksum of its files
+
+    @property
+    def schema(self) -> Schema | None:
+        """What its tables hold."""
+        return self.tables.schema if self.tables else None
+
+    @property
+    def names(self) -> tuple[int, tuple[str, ...]]:
+        """d_x, and the classes."""
+        if self.tables:
+            return self.tables.schema.num_features, self.tables.schema.class_names
+        assert self.whole is not None
+        return self.whole.num_features, self.whole.class_names
+
+    @property
+    def sha256(self) -> str:
+        """A checksum of what must be the same at all owners."""
+        if self.tables:
+            return self.tables.schema.sha256
+        return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()
+
+    @property
+    def num_nodes(self) -> int:
+        """|V_i|."""
+        held = self.tables or self.whole
+        assert held is not None
+        return held.num_nodes
+
+    @property
+    def y(self) -> NodeLabels:
+        """The class of every node, -1 where it is not known."""
+        held = self.tables or self.whole
+        assert held is not None
+        return held.y
+
+    @property
+    def num_numbers(self) -> int:
+        """How many columns are scaled."""
+        return self.tables.numbers.shape[1] if self.tables else 0
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """What the owner calls its nodes."""
+        return self.tables.ids if self.tables else [str(v) for v in range(self.num_nodes)]
+
+    def graph(self, scale: Scale) -> Graph:
+        """G_i, its numbers scaled as agreed."""
+        if self.tables:
+            return graph_of(self.tables, scale)
+        assert self.whole is not None
+        return self.whole
+
+
+def read_owned(folder: Path | str) -> Owned:
+    """Read and check an owner's folder; all that is wrong with tables is told at once."""
+    folder = Path(folder)
+    if has_tables(folder):
+        tables = read_tables(folder)
+        return Owned(tables, None, tables.split, content_of(sorted(folder.glob("*.*"))))
+    path = folder / GRAPH if folder.is_dir() else folder
+    if not path.exists():
+        raise DataError(
+            f"{folder}: no data here: neither nodes.csv, nodes.parquet nor {GRAPH}. Give an "
+            "owner's folder (see docs/own-data.md)."
+        )
+    return Owned(None, load_graph(path), load_split(path), content_of([path]))
+
+
+def content_of(files: Sequence[Path]) -> str:
+    """One checksum of some files."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode())
+        with file.open("rb") as opened:
+            while piece := opened.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
+
+
+def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
+    """The owners whose folders are in ``path``, their columns scaled over all of them."""
+    folders = owner_folders(path)
+    if not folders:
+        raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
+    if any(has_tables(folder) for folder in folders):
+        load_owner_tables(path)  # tells what is wrong with any of them
+    owned = [read_owned(folder) for folder in folders]
+    for folder, one in zip(folders, owned, strict=True):
+        if one.sha256 != owned[0].sha256:
+            raise DataError(
+                f"{folder} has other features or classes than {folders[0].name}. All owners "
+                "need the same schema."
+            )
+    tables = [one.tables for one in owned if one.tables]
+    scale = pooled_scale(tables) if tables else NO_SCALE
+    graphs = tuple(one.graph(scale) for one in owned)
+    ends = np.cumsum([0, *(graph.num_nodes for graph in graphs)])
+    nodes = tuple(np.arange(a, b) for a, b in pairwise(ends))
+    part = Partition(graphs, nodes, None, "folders", 0, tuple(one.split for one in owned))
+    return part, owned[0].schema, scale
+
+
+def load_owners(path: Path | str) -> Partition:
+    """The owners in a folder as :func:`fedsage.run` takes them, their tables scaled together.
+
+    For one process that may hold them all.
+    """
+    return owners_in(path)[0]

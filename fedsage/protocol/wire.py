@@ -1,0 +1,129 @@
+"""Messages ↔ bytes: lossless, no pickle, nothing that is not a message.
+
+A frame is one line of JSON (the message's type, its numbers, the keys of its dictionaries),
+then its tensors in the safetensors format. All are named by their path, ``field/key/field``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from torch import Tensor
+
+from fedsage.errors import ProtocolError
+from fedsage.protocol.messages import MESSAGES
+from fedsage.protocol.packing import packed, unpacked
+
+PLAIN: dict[Any, tuple[type, ...]] = {
+    int: (int,), float: (float, int), str: (str,), bool: (bool,),
+}  # fmt: skip
+Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
+M = TypeVar("M")
+Reply = TypeVar("Reply")  # where two types meet
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes."""
+    if type(message) not in MESSAGES:
+        raise ProtocolError(
+            f"A {type(message).__name__} is no message and must not leave its owner. Messages "
+            "are listed in fedsage/protocol/messages.py."
+        )
+    return to_bytes(message)
+
+
+def to_bytes(value: Any) -> bytes:
+    """A dataclass of numbers, words, tensors, dictionaries and dataclasses, as a frame."""
+    values: dict[str, object] = {}
+    tensors: dict[str, Tensor] = {}
+    flatten(value, "", values, tensors)
+    head = json.dumps({"type": type(value).__name__, "values": values})
+    return b"".join([head.encode(), b"\n", *packed(tensors)])
+
+
+def flatten(
+    value: object, path: str, values: dict[str, object], tensors: dict[str, Tensor]
+) -> None:
+    """Sort what is in ``value`` into tensors and values that JSON can hold."""
+    if isinstance(value, Tensor):
+        tensors[path] = value
+    elif isinstance(value, dict):
+        values[path] = list(value)
+        for key, item in value.items():
+            flatten(item, f"{path}/{key}", values, tensors)
+    elif is_dataclass(value):
+        for field in fields(value):
+            flatten(getattr(value, field.name), f"{path}/{field.name}", values, tensors)
+    else:
+        values[path] = value
+
+
+def decode(kind: type[M], frame: bytes) -> M:
+    """The message in ``frame``, which must be of type ``kind``; it shares no memory with it."""
+    end = frame.find(b"\n")
+    try:
+        header = json.loads(frame[:end])
+        if not isinstance(header, dict) or not isinstance(header.get("values"), dict):
+            raise ValueError("the header is no table")
+        tensors = unpacked(memoryview(frame)[end + 1 :])
+    except (ValueError, RuntimeError) as error:
+        raise ProtocolError(f"A message cannot be read ({error}). Ask for it again.") from None
+    if header.get("type") != kind.__name__:
+        raise ProtocolError(
+            f"Expected a {kind.__name__}, got a {header.get('type')}. Do all parties run the "
+            "same version of fedsage?"
+        )
+    try:
+        built: M = unflatten(kind, "", header["values"], tensors)
+        if more := [*header["values"], *tensors]:
+            raise TypeError(f"{more[0]} is nothing that belongs in it")
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(
+            f"A {kind.__name__} does not have the fields it should ({error}). Do all parties "
+            "run the same version of fedsage?"
+        ) from None
+    return built
+
+
+def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """The inverse of ``flatten``, as the types of the message's fields say.
+
+    What is used is taken out of ``values`` and ``tensors``.
+    """
+    if path in tensors:
+        if not is_tensor(kind):
+            raise TypeError(f"{path} is a tensor")
+        return tensors.pop(path)
+    if isinstance(kind, type) and is_dataclass(kind):
+        types = field_types(kind)
+        inside = {name: f"{path}/{name}" for name in types}
+        return kind(
+            **{name: unflatten(types[name], inside[name], values, tensors) for name in types}
+        )
+    value = values.pop(path)
+    if get_origin(kind) is dict:
+        item = get_args(kind)[1]
+        if not isinstance(value, list):
+            raise TypeError(f"{path} is no table")
+        return {key: unflatten(item, f"{path}/{key}", values, tensors) for key in value}
+    if is_tensor(kind) or ((plain := PLAIN.get(kind)) and type(value) not in plain):
+        raise TypeError(f"{path} is {value!r:.40}")
+    return value
+
+
+def is_tensor(kind: Any) -> bool:
+    """Whether a field holds a tensor; shapes in its type are for people and for tests."""
+    return (
+        kind is Tensor
+        or (isinstance(kind, type) and issubclass(kind, Tensor))
+        or (getattr(kind, "array_type", None) is Tensor)
+    )
+
+
+@cache
+def field_types(kind: type) -> dict[str, Any]:
+    """The type of every field of a message."""
+    return get_type_hints(kind)

@@ -1,0 +1,1 @@
+"""An owner's own tables: read, checked, written."""

@@ -1,0 +1,121 @@
+"""Tables → a folder of files that :func:`fedsage.tables.tables.read_tables` reads back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Literal, TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from fedsage.files import write_atomically
+from fedsage.graph.graph import Graph
+from fedsage.graph.split import Split
+from fedsage.shapes import Array
+from fedsage.tables.problems import Problems
+from fedsage.tables.schema import SCHEMA, Feature, Schema, names_of, write_schema
+from fedsage.tables.tables import Tables
+
+Format: TypeAlias = Literal["csv", "parquet"]
+Columns: TypeAlias = Mapping[str, Sequence[str] | Array]  # words, or numbers
+PARTS = ("train", "val", "test")
+
+
+def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> Tables:
+    """A graph as tables: dense features as columns x0, x1, …, sparse ones numbered from 0."""
+    problems = Problems("graph")
+    names_of(list(graph.class_names), "class names", problems)
+    problems.raise_if_any()
+    sparse = issparse(graph.x)
+    names = [str(i) if sparse else f"x{i}" for i in range(graph.num_features)]
+    features = [Feature(n, "sparse" if sparse else "number", scaling="none") for n in names]
+    none = np.zeros((graph.num_nodes, 0))
+    return Tables(
+        schema=Schema(tuple(features), graph.class_names),
+        ids=tuple(ids),
+        numbers=none if sparse else graph.x.astype(np.float64),
+        codes=none.astype(np.int64),
+        sparse=graph.x if sparse else csr_array(none),
+        y=graph.y,
+        links=graph.links,
+        split=split,
+    )
+
+
+def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
+    """Write one owner's folder: schema, nodes, edges, and features if there are sparse ones."""
+    write_schema(tables.schema, folder / SCHEMA)
+    ids = np.array(tables.ids, dtype=object)
+    write_table(node_columns(tables), folder / f"nodes.{format}")
+    source, target = tables.links
+    write_table({"source": ids[source], "target": ids[target]}, folder / f"edges.{format}")
+    if tables.sparse.shape[1]:
+        names = np.array([f.name for f in tables.schema.of_kind("sparse")], dtype=object)
+        entries = tables.sparse.tocoo()
+        columns = {
+            "id": ids[entries.row],
+            "feature": names[entries.col],
+            "value": entries.data.astype(np.float64),
+        }
+        write_table(columns, folder / f"features.{format}")
+
+
+def node_columns(tables: Tables) -> Columns:
+    """The columns of the table of nodes."""
+    columns: dict[str, Sequence[str] | Array] = {"id": tables.ids}
+    columns[tables.schema.label] = words(tables.schema.class_names, tables.y)
+    if tables.split is not None:
+        parts = np.full(tables.num_nodes, -1)
+        for part, nodes in enumerate((tables.split.train, tables.split.val, tables.split.test)):
+            parts[nodes] = part
+        columns["split"] = words(PARTS, parts)
+    for k, feature in enumerate(tables.schema.of_kind("number")):
+        columns[feature.name] = tables.numbers[:, k]
+    for k, feature in enumerate(tables.schema.of_kind("category")):
+        columns[feature.name] = words(feature.categories, tables.codes[:, k])
+    return columns
+
+
+def words(names: Sequence[str], codes: Array) -> Array:
+    """The name behind each number; an empty text behind -1."""
+    return np.array([*names, ""], dtype=object)[codes]
+
+
+def write_table(columns: Columns, path: Path) -> None:
+    """Write one table, all or nothing."""
+    write = write_parquet if path.suffix == ".parquet" else write_csv
+    write_atomically(path, lambda file: write(columns, file))
+
+
+def write_csv(columns: Columns, file: IO[bytes]) -> None:
+    """A CSV file; numbers with as many digits as it takes to read them back unchanged."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(zip(*(cells(column) for column in columns.values()), strict=True))
+    text.flush()
+    text.detach()
+
+
+def cells(column: Sequence[str] | Array) -> Iterable[str]:
+    """A column as text."""
+    if isinstance(column, np.ndarray) and column.dtype == np.float64:
+        return ("" if v != v else repr(v).removesuffix(".0") for v in column.tolist())
+    return column
+
+
+def write_parquet(columns: Columns, file: IO[bytes]) -> None:
+    """A parquet file; empty numbers are nulls."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    arrays = {
+        name: pa.array(column, pa.float64(), from_pandas=True)
+        if isinstance(column, np.ndarray) and column.dtype == np.float64
+        else pa.array(column, pa.string())
+        for name, column in columns.items()
+    }
+    pyarrow.parquet.write_table(pa.table(arrays), file)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import fields, is_dataclass
+
+import pytest
+import safetensors.torch
+import torch
+
+from fedsage.errors import ProtocolError
+from fedsage.protocol import messages
+from fedsage.protocol.messages import Ask, Classifier, Hits
+from fedsage.protocol.packing import packed, unpacked
+from fedsage.protocol.wire import Message, decode, encode
+
+WEIGHTS = {
+    "layers.0.bias": torch.randn(3),
+    "a/b": torch.randn(2, 5),
+    "turned": torch.randn(4, 3).T,
+    "empty": torch.empty(0, 7),
+}
+OFFER = messages.GenOffer(3, torch.randn(4, 2), WEIGHTS)
+DONE = messages.GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
+MESSAGES = [
+    Ask(41),
+    OFFER,
+    messages.GenOffers({0: OFFER, 7: OFFER}),
+    messages.GenOffers({}),
+    messages.GenGradients({2: WEIGHTS, 1: {}}),
+    messages.GenGradient(3, WEIGHTS),
+    DONE,
+    messages.SharedNeighGen(1, WEIGHTS),
+    messages.NeighGenUpdate(WEIGHTS, DONE),
+    messages.ClassLinks(torch.randn(3, 3)),
+    messages.Subspace(torch.randn(5, 2)),
+    messages.Sketch(torch.randn(5, 2)),
+    messages.Mended(),
+    Classifier(WEIGHTS, {}),
+    messages.ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
+    Hits(3, 4, 5, 10),
+    messages.Agreement("run", 2, "1.0", '{"a": 1}'),
+    messages.Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]'),
+    messages.ColumnSums(torch.ones(2).double(), torch.randn(2).double()),
+    messages.ColumnMeans(torch.randn(2).double()),
+    messages.ColumnSquares(torch.zeros(0)),
+    messages.ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
+    messages.Step("neighgen", 4, True),
+    messages.Able(True),
+    messages.Finish("both", "abc"),
+    messages.Ready(),
+]
+
+
+def assert_same(sent: object, got: object) -> None:
+    assert type(sent) is type(got)
+    if isinstance(sent, torch.Tensor):
+        assert torch.equal(sent, got) and sent.dtype == got.dtype
+    elif isinstance(sent, dict):
+        assert list(sent) == list(got)
+        for key in sent:
+            assert_same(sent[key], got[key])
+    elif is_dataclass(sent):
+        for field in fields(sent):
+            assert_same(getattr(sent, field.name), getattr(got, field.name))
+    else:
+        assert sent == got
+
+
+def test_every_message_is_tried() -> None:
+    assert {type(message) for message in MESSAGES} == set(messages.MESSAGES)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_bit_for_bit(message: Message) -> None:
+    assert_same(message, decode(type(message), encode(message)))
+
+
+def test_a_message_without_a_field_is_refused() -> None:
+    frame = encode(Hits(3, 4, 5, 10)).replace(b'"/both": 5, ', b"")
+    with pytest.raises(ProtocolError, match="does not have the fields"):
+        decode(Hits, frame)
+
+
+def test_another_type_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="Expected a Hits, got a Ask"):
+        decode(Hits, encode(Ask(1)))
+
+
+@pytest.mark.parametrize("cut", [0, 5, -3])
+def test_a_broken_frame_is_refused(cut: int) -> None:
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(Classifier, encode(Classifier(WEIGHTS, {}))[:cut])
+
+
+def body_of(header: object, values: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + values
+
+
+def test_tensors_are_in_the_safetensors_format() -> None:
+    tensors = WEIGHTS | {"odd": torch.arange(3), "exact": torch.randn(2).double()}
+    body = b"".join(packed(tensors))
+    assert_same(
+        {name: t.contiguous() for name, t in tensors.items()}, unpacked(memoryview(body))
+    )
+    by_library = safetensors.torch.load(body)
+    for name, tensor in tensors.items():
+        assert torch.equal(by_library[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [],
+        {"w": 1},
+        {"w": {"dtype": "F32", "shape": [1]}},
+        {"w": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}},
+        {"w": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}},
+        {"w": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}},
+        {"w": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "more": 1}},
+        {"w": {"dtype": "F32", "shape": [2**63 - 1] * 9, "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1] * 9, "data_offsets": [0, 4]}},
+        {"__metadata__": {"a": "b"}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+         "again": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_tensors_that_are_not_where_they_say_are_refused(header: object) -> None:
+    frame = json.dumps({"type": "Classifier", "values": {"/phi": [], "/moments": []}}).encode()
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(Classifier, frame + b"\n" + body_of(header, bytes(4)))
+
+
+def test_a_table_longer_than_its_frame_is_refused() -> None:
+    frame = json.dumps({"type": "Classifier", "values": {"/phi": [], "/moments": []}}).encode()
+    for size in (3, 2**64 - 1):
+        with pytest.raises(ProtocolError, match="their table alone"):
+            decode(Classifier, frame + b"\n" + struct.pack("<Q", size) + b"{}")
+
+
+def test_a_frame_with_more_than_its_message_is_refused() -> None:
+    frame = encode(Classifier({"w": torch.ones(2)}, {}))
+    for more in (frame.replace(b'["w"]', b"[]"), frame.replace(b'"/phi"', b'"/x": 1, "/phi"')):
+        with pytest.raises(ProtocolError, match="is nothing that belongs in it"):
+            decode(Classifier, more)
+
+
+def test_what_is_decoded_shares_no_memory_with_its_frame() -> None:
+    frame = encode(Classifier({"w": torch.ones(2)}, {}))
+    decode(Classifier, frame).phi["w"].zero_()
+    assert decode(Classifier, frame).phi["w"].tolist() == [1.0, 1.0]

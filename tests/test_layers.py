@@ -11,7 +11,17 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"compiled", "errors", "shapes", "rng", "config", "files", "readable", "threads"},
+    {
+        "compiled",
+        "errors",
+        "shapes",
+        "rng",
+        "config",
+        "files",
+        "registry",
+        "readable",
+        "threads",
+    },
     {"graph"},
     {"tables"},
     {"data"},

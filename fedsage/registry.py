@@ -1,0 +1,128 @@
+"""What is chosen by name: methods, ways of mending, backbones, rules, trackers.
+
+Ours are registered by a decorator where they are written, a user's in a file of theirs, which
+is named in place of a name: ``path.py``. Nothing else has a list of these names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from fedsage.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One thing that can be chosen."""
+
+    name: str
+    thing: T
+    about: str  # the first sentence of what it says of itself
+    module: str  # where it was registered
+
+
+class Registry(Generic[T]):
+    """All that can be chosen of one kind.
+
+    Args:
+        what: What one of them is called in an error.
+        decorator: How a user registers one.
+        home: The module, or the package whose modules, ours are registered in.
+    """
+
+    def __init__(self, what: str, decorator: str, home: str) -> None:
+        self.what, self.decorator, self.home = what, decorator, home
+        self.entries: dict[tuple[str, str], Entry[T]] = {}  # by the user's file, and the name
+
+    def add(self, name: str, thing: T, said_by: object) -> None:
+        """Register ``thing`` under ``name``; ``said_by`` has the docstring."""
+        module = str(getattr(said_by, "__module__", ""))
+        about = (getattr(said_by, "__doc__", None) or "").strip().split("\n\n")[0]
+        key = (module if module in FILES.values() else "", name)
+        held = self.entries.get(key)
+        if held is not None and held.module != module:
+            raise ConfigError(
+                f"There is a {self.what} called '{name}' already, in {held.module}. Choose "
+                "another name."
+            )
+        self.entries[key] = Entry(name, thing, " ".join(about.split()), module)
+
+    def ours(self) -> Mapping[str, Entry[T]]:
+        """What can be chosen by its name alone."""
+        home = import_module(self.home)
+        for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
+            import_module(f"{self.home}.{found.name}")
+        return {name: entry for (file, name), entry in self.entries.items() if not file}
+
+    def find(self, name: str) -> Entry[T]:
+        """The one of that name, or the one that a user's file registers."""
+        if is_file(name):
+            module = run_file(name).__name__
+            found = [one for (file, _), one in self.entries.items() if file == module]
+            if len(found) != 1:
+                raise ConfigError(
+                    f"{name} registers {len(found) or 'no'} {self.what}s with "
+                    f"@fs.{self.decorator}, but just one is needed. docs/extending.md has an "
+                    "example."
+                )
+            return found[0]
+        if name not in (known := self.ours()):
+            raise ConfigError(f"Unknown {self.what} '{name}'.{nearest(name, known)}")
+        return known[name]
+
+    def __call__(self, name: str) -> Callable[[T], T]:
+        """The decorator: ``@backbone("gat")``."""
+
+        def register(thing: T) -> T:
+            self.add(name, thing, thing)
+            return thing
+
+        return register
+
+
+FILES: dict[tuple[Path, str], str] = {}  # users' files that were run: path, checksum → module
+
+
+def is_file(name: str) -> bool:
+    """Whether something is named by the file that it is in."""
+    return name.endswith(".py")
+
+
+def checksum(path: str) -> str:
+    """The SHA-256 of a user's file, by which parties know that theirs is the same."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}). Check the path."
+        ) from None
+
+
+def run_file(path: str) -> ModuleType:
+    """Run a user's file, once for each content that it has."""
+    content = checksum(path)
+    key = (Path(path).resolve(), content)
+    if key in FILES:
+        return sys.modules[FILES[key]]
+    name = f"fedsage_file_{content[:12]}_{len(FILES)}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    FILES[key], sys.modules[name] = name, module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del FILES[key], sys.modules[name]
+        raise
+    return module

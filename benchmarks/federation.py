@@ -17,10 +17,12 @@ from pathlib import Path
 from statistics import median
 
 from fedsage.config import Config, load_config
-from fedsage.evaluation.results import HistoryLine, commit, machine, versions, write_json
+from fedsage.runs.events import HistoryLine
+from fedsage.runs.folder import commit, machine, versions
+from fedsage.files import write_json
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
-from fedsage.runs import ignore_line, run_config
+from fedsage.runs.execute import ignore_line, run_config
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 
@@ -35,7 +37,7 @@ def config_of(method: str, rounds: int, dataset: str) -> Config:
 
 def between_rounds(lines: list[HistoryLine]) -> list[float]:
     """Seconds from each round of the classifier to the next."""
-    times = [line.seconds for line in lines if line.phase == "classifier"]
+    times = [line.seconds for line in lines if line.phase == "training"]
     return [b - a for a, b in pairwise(times)]
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedsage.compare import compare
+from fedsage.runs.compare import compare
 from fedsage.config import Config, load_config
-from fedsage.evaluation.results import RunRecord, commit, machine, versions, write_json
+from fedsage.runs.record import RunRecord
+from fedsage.runs.folder import commit, machine, versions
+from fedsage.files import write_json
 from fedsage.reproduce.tables import paired
-from fedsage.runs import ignore_line, run_config
+from fedsage.runs.execute import ignore_line, run_config
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 METHODS = ("fedsage", "fedsage+")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import DataError
-from fedsage.reproduce.paper import paper_values
+from fedsage.paper import paper_values
 
 ROOT = Path(__file__).parent.parent
 OURS = {"locsage": "LocSage", "locsage+": "LocSage+", "fedsage": "FedSage",

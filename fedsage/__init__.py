@@ -15,24 +15,38 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedsage.custom import Method as Method
     from fedsage.data.load import load as load
     from fedsage.data.load import load_owner_tables as load_owner_tables
     from fedsage.data.npz import load_graph as load_graph
     from fedsage.data.npz import save_graph as save_graph
     from fedsage.data.owned import load_owners as load_owners
     from fedsage.errors import FedSageError as FedSageError
-    from fedsage.evaluation.results import HistoryLine as HistoryLine
     from fedsage.graph.graph import Graph as Graph
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
+    from fedsage.mending.way import way_of_mending as way_of_mending
+    from fedsage.methods import Method as Method
+    from fedsage.methods import fedsage as fedsage
+    from fedsage.methods import method as method
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
+    from fedsage.protocol.aggregate import aggregation_rule as aggregation_rule
+    from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
+    from fedsage.protocol.messages import Mended as Mended
+    from fedsage.protocol.messages import message as message
     from fedsage.protocol.owner import DataOwner as DataOwner
-    from fedsage.runs import RunResult as RunResult
-    from fedsage.runs import run as run
+    from fedsage.protocol.procedures import Open as Open
+    from fedsage.protocol.procedures import Sealed as Sealed
+    from fedsage.protocol.procedures import Summed as Summed
+    from fedsage.protocol.procedures import procedure as procedure
+    from fedsage.runs.events import Event as Event
+    from fedsage.runs.events import HistoryLine as HistoryLine
+    from fedsage.runs.execute import RunResult as RunResult
+    from fedsage.runs.run import load_result as load_result
+    from fedsage.runs.run import run as run
+    from fedsage.runs.run import save as save
     from fedsage.tables.schema import Schema as Schema
     from fedsage.tables.schema import read_schema as read_schema
     from fedsage.tables.tables import read_tables as read_tables
@@ -41,24 +55,38 @@ HOME = {
     "Ask": "fedsage.protocol.messages",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "DataOwner": "fedsage.protocol.owner",
-    "Method": "fedsage.custom",
+    "Event": "fedsage.runs.events",
+    "Exchange": "fedsage.protocol.exchange",
     "FedSageError": "fedsage.errors",
     "Graph": "fedsage.graph.graph",
-    "HistoryLine": "fedsage.evaluation.results",
+    "HistoryLine": "fedsage.runs.events",
+    "Mended": "fedsage.protocol.messages",
+    "Method": "fedsage.methods",
     "NodeClassifier": "fedsage.models.classifier",
+    "Open": "fedsage.protocol.procedures",
     "Partition": "fedsage.graph.partition",
-    "RunResult": "fedsage.runs",
+    "RunResult": "fedsage.runs.execute",
     "Schema": "fedsage.tables.schema",
+    "Sealed": "fedsage.protocol.procedures",
+    "Summed": "fedsage.protocol.procedures",
+    "aggregation_rule": "fedsage.protocol.aggregate",
+    "fedsage": "fedsage.methods",
     "load": "fedsage.data.load",
     "load_graph": "fedsage.data.npz",
+    "load_models": "fedsage.models.classifier",
     "load_owner_tables": "fedsage.data.load",
     "load_owners": "fedsage.data.owned",
-    "load_models": "fedsage.models.classifier",
+    "load_result": "fedsage.runs.run",
+    "message": "fedsage.protocol.messages",
+    "method": "fedsage.methods",
     "partition": "fedsage.graph.partition",
+    "procedure": "fedsage.protocol.procedures",
     "read_schema": "fedsage.tables.schema",
     "read_tables": "fedsage.tables.tables",
-    "run": "fedsage.runs",
+    "run": "fedsage.runs.run",
+    "save": "fedsage.runs.run",
     "save_graph": "fedsage.data.npz",
+    "way_of_mending": "fedsage.mending.way",
 }
 
 __all__ = sorted(HOME)

@@ -91,8 +91,10 @@ class ClassifierConfig(Section):
     weighting: Literal["owners", "nodes"] = Field(
         "owners", description="plain mean over owners, or weighted by training nodes"
     )
-    aggregate: Literal["mean", "median", "trimmed-mean", "krum"] = Field(
-        "mean", description="how one classifier is made of many; others outvote a few owners"
+    aggregate: str = Field(
+        "mean",
+        description="how one classifier is made of many: a rule that 'fedsage methods' lists, "
+        "or a .py file",
     )
     selection: Literal["validation", "last"] = Field(
         "last", description="which round's classifier is kept"
@@ -102,8 +104,10 @@ class ClassifierConfig(Section):
 class MendConfig(Section):
     """Graph mending: neighbors attached to the nodes of an owner."""
 
-    how: Literal["neighgen", "copy", "classes", "subspace", "none"] = Field(
-        "neighgen", description="where fedsage+ takes neighbors from"
+    how: str = Field(
+        "neighgen",
+        description="where fedsage+ takes neighbors from: a way that 'fedsage methods' lists, "
+        "or a .py file",
     )
     rank: PositiveInt = Field(64, description="of the subspace; less where owners are small")
     leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")

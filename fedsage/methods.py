@@ -1,48 +1,27 @@
-"""The methods of the paper: which loop runs on whose owners. No method needs a class."""
+"""The methods of the paper: which loop runs on whose owners."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from fedsage.models.parameters import Parameters
-from fedsage.protocol.aggregate import Rule
-from fedsage.protocol.engine import Engine
-from fedsage.protocol.messages import (
-    Classifier,
-    GenDone,
-    Hits,
-    OwnerId,
-    SharedNeighGen,
-    Subspace,
-    View,
-)
-from fedsage.protocol.server import (
-    add_up_class_links,
-    average_neighgen,
-    common_subspace,
-    server_execution_for_c,
-    server_execution_for_gen,
-    share_of_hits,
-)
+from fedsage.errors import ConfigError, nearest
+from fedsage.mending.way import WAYS, Way
+from fedsage.protocol.aggregate import Rule, average
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Ask, Classifier, Hits, OwnerId, View
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
+from fedsage.protocol.server import server_execution_for_c, share_of_hits
+from fedsage.registry import Registry, is_file, run_file
 
 Selection: TypeAlias = Literal["validation", "last"]
 Queries: TypeAlias = Literal["auto"] | View
+Topology: TypeAlias = Literal["federated", "alone", "whole"]
 VIEWS: tuple[View, ...] = ("both", "mended", "plain")
-NO_CLASSIFIER = Classifier({}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One finished round, for progress lines and learning curves."""
-
-    phase: Literal["neighgen", "classifier"]
-    t: int
-    loss: float  # mean over owners
-    validation: float | None  # accuracy of the averaged classifier on validation nodes
-    owner: OwnerId | None = None  # whose local model, where every owner trains its own
-    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+AS_SET = "as mend.how says"
+PLUS = "fedsage+"  # a way of mending after it fixes how it mends
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,144 +35,32 @@ class Outcome:
     hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a method has come: all that the server must remember between two rounds."""
+class Loop(Protocol):
+    """What runs on owners once their graphs are mended: see :func:`fedsage`."""
 
-    phase: Literal["neighgen", "classifier"]
-    t: int  # rounds of that phase that are over
-    theta: Parameters = field(default_factory=dict)  # of a NeighGen that all share
-    classifier: Classifier = NO_CLASSIFIER
-    best: Classifier = NO_CLASSIFIER  # if another one
-    best_round: int = -1
-    best_validation: float = -1.0
-    best_view: View = "plain"
-
-
-class Journal:
-    """Where a method writes how far it has come, and where it starts. This one forgets."""
-
-    start = Progress("neighgen", 0)
-
-    def keep(self, progress: Progress) -> None:
-        """Called after every round."""
-
-    def of(self, owner: OwnerId) -> Journal:
-        """The journal of one owner's local model."""
-        return self
-
-
-OnRound: TypeAlias = Callable[[RoundRecord], None]
-Mending: TypeAlias = Callable[[Engine, OnRound, Journal], None]
-FORGET = Journal()
-
-
-def ignore(record: RoundRecord) -> None:
-    """For callers that want no progress."""
-
-
-def fedsage_plus(
-    engine: Engine,
-    classifier: Classifier,
-    *,
-    mend: Mending,
-    rounds_c: int,
-    selection: Selection = "validation",
-    queries: Queries = "auto",
-    aggregate: Rule = "mean",
-    on_round: OnRound = ignore,
-    journal: Journal = FORGET,
-) -> Outcome:
-    """FedSage+, Alg. 1, lines 2 to 5: every owner mends its graph, then FedSage.
-
-    In the paper ``mend`` is :func:`by_neighgen`.
-    """
-    if journal.start.phase == "neighgen":
-        mend(engine, on_round, journal)
-    return fedsage(
-        engine,
-        classifier,
-        rounds_c=rounds_c,
-        selection=selection,
-        queries=queries,
-        aggregate=aggregate,
-        on_round=on_round,
-        journal=journal,
-    )
-
-
-def by_neighgen(rounds_gen: int, partners: int = 0, seed: int = 0) -> Mending:
-    """Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
-
-    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-        for t in range(journal.start.t, rounds_gen):
-            on_round(gen_record(t, server_execution_for_gen(engine, t, partners, seed)))
-            journal.keep(Progress("neighgen", t + 1))
-        engine.mend_graph()
-
-    return mend
-
-
-def by_shared_neighgen(rounds_gen: int, theta: Parameters) -> Mending:
-    """The paper's ablation: one NeighGen for all owners, trained by FedAvg from ``theta``."""
-
-    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-        start = journal.start
-        shared = SharedNeighGen(start.t, start.theta or theta)
-        for t in range(start.t, rounds_gen):
-            shared, done = average_neighgen(engine, shared)
-            on_round(gen_record(t, done))
-            journal.keep(Progress("neighgen", t + 1, theta=shared.theta))
-        engine.receive_shared_neighgen(shared)
-
-    return mend
-
-
-def by_copies(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-    """Copies of an owner's own nodes: nothing is exchanged."""
-    engine.mend_by_copies()
-
-
-def by_classes(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-    """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
-    engine.mend_by_classes(add_up_class_links(engine))
-
-
-def by_subspace(start: Subspace, iterations: int) -> Mending:
-    """Projections on the subspace of all owners' features: a few sums are exchanged."""
-
-    def mend(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-        engine.mend_by_subspace(common_subspace(engine, start, iterations))
-
-    return mend
-
-
-def by_nothing(engine: Engine, on_round: OnRound, journal: Journal = FORGET) -> None:
-    """Leave G_i as it is, or as it was mended before."""
-
-
-def gen_record(t: int, done: Mapping[OwnerId, GenDone]) -> RoundRecord:
-    """One round of NeighGen, as means over owners."""
-
-    def mean(name: str) -> float:
-        return sum(getattr(each, name) for each in done.values()) / len(done)
-
-    terms = {name: mean(name) for name in ("degree", "feature", "classification")}
-    return RoundRecord("neighgen", t, mean("loss"), None, terms=terms)
+    def __call__(
+        self,
+        exchange: Exchange,
+        classifier: Classifier,
+        *,
+        rounds_c: int,
+        selection: Selection,
+        queries: Queries,
+        rule: Rule,
+    ) -> Outcome:
+        """Train, and say what came of it."""
 
 
 def fedsage(
-    engine: Engine,
+    exchange: Exchange,
     classifier: Classifier,
     *,
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
-    aggregate: Rule = "mean",
-    on_round: OnRound = ignore,
-    journal: Journal = FORGET,
+    rule: Rule = average,
 ) -> Outcome:
-    """FedSage (Sec. 3.2): GraphSage trained by federated averaging.
+    """FedSage (Sec. 3.2): a classifier trained by federated averaging.
 
     Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
@@ -201,103 +68,142 @@ def fedsage(
     the last one. Where owners mended their graphs, ``queries="auto"`` counts validation nodes
     on G_i and on G'_i alike, and then asks on whichever of the two, or on both, did better.
     """
-    start = journal.start if journal.start.phase == "classifier" else Progress("classifier", 0)
+    journal = exchange.journal
+    start = journal.start if journal.start.phase == "training" else Progress("training", 0)
     classifier = start.classifier if start.classifier.phi else classifier
     best = Outcome(
         start.best if start.best.phi else classifier,
         start.best_round, start.best_validation, start.best_view, {},
     )  # fmt: skip
-    engine.broadcast_classifier(classifier)
-    for t in range(start.t, rounds_c):
-        classifier, losses, hits = server_execution_for_c(engine, t, aggregate)
+    exchange.sum(DataOwner.receive_classifier, classifier)
+    t = start.t - 1
+    for t in exchange.rounds(rounds_c, start.t):
+        classifier, loss, hits = server_execution_for_c(exchange, t, rule)
         validation = validation_of(hits, queries)
-        judged = selection == "validation" and any(reply.total for reply in hits.values())
+        judged = selection == "validation" and hits.total > 0
         if not judged or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
-        loss = sum(losses.values()) / len(losses)
-        on_round(RoundRecord("classifier", t, loss, validation))
+        exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
         journal.keep(progress_of(classifier, t + 1, best))
-    if best.round != rounds_c - 1 or len(engine.holding) < len(engine.owners):
-        engine.broadcast_classifier(best.classifier)
-    return replace(best, hits=engine.test_classifier())
+    holding = exchange.answered[DataOwner.receive_classifier.name]
+    if best.round != t or len(holding) < len(exchange.owners):
+        exchange.sum(DataOwner.receive_classifier, best.classifier)
+    return replace(best, hits=exchange.all(DataOwner.test_classifier, Ask(0)))
 
 
 def progress_of(classifier: Classifier, t: int, best: Outcome) -> Progress:
     """FedSage after ``t`` rounds."""
     other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
     return Progress(
-        "classifier", t, {}, classifier, other, best.round, best.validation, best.view
+        "training", t, {}, classifier, other, best.round, best.validation, best.view
     )
 
 
-def validation_of(hits: Mapping[OwnerId, Hits], queries: Queries) -> float:
+def validation_of(hits: Hits, queries: Queries) -> float:
     """Accuracy on validation nodes: on the graph that is queried, or the mean of both."""
     if queries == "auto":
         return (share_of_hits(hits, "plain") + share_of_hits(hits, "mended")) / 2
     return share_of_hits(hits, queries)
 
 
-def view_to_ask(hits: Mapping[OwnerId, Hits], queries: Queries) -> View:
+def view_to_ask(hits: Hits, queries: Queries) -> View:
     """The view to query, as set or as validation nodes say."""
     if queries == "auto":
         return max(VIEWS, key=lambda view: share_of_hits(hits, view))
     return queries
 
 
-def locsage(
-    engines: Sequence[Engine],
+def fedsage_plus(
+    exchange: Exchange,
     classifier: Classifier,
     *,
-    mend: Mending = by_nothing,
+    mend: Callable[[Exchange], None],
+    train: Loop = fedsage,
     rounds_c: int,
     selection: Selection = "validation",
     queries: Queries = "auto",
-    aggregate: Rule = "mean",
-    on_round: OnRound = ignore,
-    journal: Journal = FORGET,
-) -> list[Outcome]:
-    """LocSage and LocSage+ (Sec. 4.2): the same with every owner on its own, one engine each.
-
-    With :func:`by_neighgen` it is LocSage+: no other owner adds to NeighGen's loss.
-    """
-    outcomes = []
-    for engine in engines:
-        (owner,) = engine.owners
-
-        def of_owner(record: RoundRecord, owner: OwnerId = owner) -> None:
-            on_round(replace(record, owner=owner))
-
-        outcomes.append(
-            fedsage_plus(
-                engine,
-                classifier,
-                mend=mend,
-                rounds_c=rounds_c,
-                selection=selection,
-                queries=queries,
-                aggregate=aggregate,
-                on_round=of_owner,
-                journal=journal.of(owner),
-            )
-        )
-    return outcomes
-
-
-def globsage(
-    engine: Engine,
-    classifier: Classifier,
-    *,
-    rounds_c: int,
-    selection: Selection = "validation",
-    on_round: OnRound = ignore,
-    journal: Journal = FORGET,
+    rule: Rule = average,
 ) -> Outcome:
-    """GlobSage, the upper bound: the same training with one owner whose subgraph is G."""
-    return fedsage(
-        engine,
+    """FedSage+, Alg. 1, lines 2 to 5: every owner mends its graph, then FedSage.
+
+    In the paper ``mend`` is :func:`fedsage.mending.neighgen.by_neighgen`.
+    """
+    if exchange.journal.start.phase == "mending":
+        mend(exchange)
+    return train(
+        exchange,
         classifier,
         rounds_c=rounds_c,
         selection=selection,
-        on_round=on_round,
-        journal=journal,
+        queries=queries,
+        rule=rule,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method: a name, the loop, the kind of owners, who they are, and how they mend.
+
+    ``mends`` is a way of mending, or ``AS_SET``. With ``owners="alone"`` every owner runs the
+    loop by itself (LocSage), with ``"whole"`` there is one owner, who holds G (GlobSage).
+    """
+
+    name: str
+    train: Loop = fedsage
+    owner: type[DataOwner] = DataOwner
+    owners: Topology = "federated"
+    mends: str = "none"
+
+    def way(self, how: str) -> Way:
+        """How it mends; ``how`` is what the settings say."""
+        return WAYS.find(how if self.mends == AS_SET else self.mends).thing
+
+
+METHODS: Registry[Method] = Registry("method", "method", "fedsage.methods")
+T = TypeVar("T", bound=Loop | type[DataOwner])
+
+
+def method(name: str, *, owners: Topology = "federated", mends: str = "none") -> Any:
+    """Register a method: decorates a loop, or a kind of owners; see :class:`Method`."""
+
+    def register(thing: T) -> T:
+        loop: Any = fedsage if isinstance(thing, type) else thing
+        owner: Any = thing if isinstance(thing, type) else DataOwner
+        METHODS.add(name, Method(name, loop, owner, owners, mends), thing)
+        return thing
+
+    return register
+
+
+for registered, about in (
+    (Method("fedsage"), "FedSage: a classifier trained by federated averaging, Sec. 3.2."),
+    (Method("fedsage+", mends=AS_SET), "FedSage+: mends as mend.how says, then FedSage."),
+    (Method("locsage", owners="alone"), "LocSage: every owner on its own, Sec. 4.2."),
+    (
+        Method("locsage+", owners="alone", mends="neighgen"),
+        "LocSage+: every owner on its own, mended by a NeighGen of its own.",
+    ),
+    (Method("globsage", owners="whole"), "GlobSage: one owner of the whole graph, a bound."),
+    (Method("oracle", mends="oracle"), "FedSage on graphs with their true missing links."),
+):
+    METHODS.add(registered.name, registered, about)
+
+
+def find_method(name: str) -> Method:
+    """The method of that name, in that file, or ``fedsage+WAY``."""
+    if is_file(name) and not name.startswith(PLUS):
+        given = [one for one in vars(run_file(name)).values() if isinstance(one, Method)]
+        return given[0] if given else METHODS.find(name).thing
+    if name in METHODS.ours():
+        return METHODS.find(name).thing
+    way = name.removeprefix(PLUS)
+    if name.startswith(PLUS) and (is_file(way) or way in WAYS.ours()):
+        return Method(name, mends=way)
+    raise ConfigError(f"Unknown method '{name}'.{nearest(name, all_methods())}")
+
+
+def all_methods() -> dict[str, str]:
+    """Every method that has a name, and what it says of itself."""
+    ours = {name: entry.about for name, entry in METHODS.ours().items()}
+    ways = {name: entry for name, entry in WAYS.ours().items() if not entry.thing.truth}
+    return ours | {f"{PLUS}{name}": entry.about for name, entry in ways.items()}

@@ -46,10 +46,11 @@ class Registry(Generic[T]):
         self.entries: dict[tuple[str, str], Entry[T]] = {}  # by the user's file, and the name
 
     def add(self, name: str, thing: T, said_by: object) -> None:
-        """Register ``thing`` under ``name``; ``said_by`` has the docstring."""
-        module = str(getattr(said_by, "__module__", ""))
-        about = (getattr(said_by, "__doc__", None) or "").strip().split("\n\n")[0]
-        key = (module if module in FILES.values() else "", name)
+        """Register ``thing`` under ``name``; ``said_by`` has the docstring, or is the words."""
+        module = str(getattr(said_by, "__module__", self.home))
+        said = said_by if isinstance(said_by, str) else said_by.__doc__ or ""
+        about = said.strip().split("\n\n")[0]
+        key = (RUNNING[-1] if RUNNING else "", name)
         held = self.entries.get(key)
         if held is not None and held.module != module:
             raise ConfigError(
@@ -92,6 +93,7 @@ class Registry(Generic[T]):
 
 
 FILES: dict[tuple[Path, str], str] = {}  # users' files that were run: path, checksum → module
+RUNNING: list[str] = []  # the module of the user's file that is being run
 
 
 def is_file(name: str) -> bool:
@@ -119,10 +121,14 @@ def run_file(path: str) -> ModuleType:
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    FILES[key], sys.modules[name] = name, module
+    sys.modules[name] = module
+    RUNNING.append(name)
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del FILES[key], sys.modules[name]
+        del sys.modules[name]
         raise
+    finally:
+        RUNNING.pop()
+    FILES[key] = name
     return module

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TypeAlias
 
 import numpy as np
 
+Stream: TypeAlias = np.random.Generator
 
-def generator(seed: int, *path: str | int) -> np.random.Generator:
+
+def generator(seed: int, *path: str | int) -> Stream:
     """The random stream for one purpose, e.g. ``generator(seed, "impair", owner, t)``.
 
     It depends on the seed and the path alone, so a run draws the same numbers serially,

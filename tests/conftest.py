@@ -26,7 +26,8 @@ from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.runs import RunResult, Stopwatch, execute, ignore_line
+from fedsage.runs.execute import RunResult, execute, ignore_line
+from fedsage.runs.events import Stopwatch
 
 torch.set_num_threads(1)
 

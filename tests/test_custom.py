@@ -11,7 +11,7 @@ from fedsage.graph.partition import Partition
 from fedsage.methods import Outcome, fedsage
 from fedsage.protocol.messages import Ask, ClassifierUpdate
 from fedsage.protocol.owner import DataOwner
-from fedsage.runs import run
+from fedsage.runs.run import run
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "my_method.py"
 FEW = {"classifier": {"rounds_c": 2, "selection": "last"}}

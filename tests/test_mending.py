@@ -15,8 +15,9 @@ from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_nodes
-from fedsage.prepare import data_owners, mending_of, prepare, way_of_mending
-from fedsage.runs import RunResult, run
+from fedsage.runs.setup import data_owners, mending_of, prepare, way_of_mending
+from fedsage.runs.execute import RunResult
+from fedsage.runs.run import run
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ def test_diagnostics_are_in_the_history_and_in_the_result(train: Train) -> None:
 
 def test_small_batches_are_refused_before_anything_is_trained(owners: Partition) -> None:
     started: list[str] = []
-    from fedsage.runs import Stopwatch, execute, ignore_line
+    from fedsage.runs.events import Stopwatch
+    from fedsage.runs.execute import execute, ignore_line
 
     for gen in ({"batch_size": 3}, {"min_batch": 18}):
         config = load_config(

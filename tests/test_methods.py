@@ -9,7 +9,8 @@ from fedsage.config import load_config
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner
-from fedsage.runs import ignore_line, run, run_config
+from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.run import run
 
 if TYPE_CHECKING:
     from tests.conftest import Train

@@ -25,7 +25,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
 from fedsage.models.classifier import load_models
-from fedsage.prepare import data_owners, mending_of, prepare
+from fedsage.runs.setup import data_owners, mending_of, prepare
 from fedsage.protocol.messages import ClassifierUpdate, Hits
 from fedsage.protocol.wire import decode, encode
 from fedsage.tables.schema import read_schema

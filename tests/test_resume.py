@@ -12,8 +12,8 @@ from benchmarks.kills import killed_run, model_of
 from fedsage.checkpoint import store as checkpoint_module
 from fedsage.config import Config, load_config
 from fedsage.errors import StorageError
-from fedsage.evaluation.results import HistoryLine
-from fedsage.runs import ignore_line, run_config
+from fedsage.runs.events import HistoryLine
+from fedsage.runs.execute import ignore_line, run_config
 from tests.conftest import SMALL
 
 GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 4}

@@ -11,7 +11,7 @@ from fedsage import track as track_module
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.track import check_trackers, flat, track
+from fedsage.runs.track import check_trackers, flat, track
 from tests.cli.conftest import SMALL, fedsage  # noqa: F401
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ def neighgen_suite(repeats: int = 3) -> Iterator[Figure]:
             f"'data': {{'dataset': '{name}', 'owners': {owners}}}}}); "
             "record = run_config(config, lambda line: None).record; "
             "carried = record.bytes['neighgen']; "
-            "print([record.cpu_seconds_by_phase['neighgen'], carried['up'] + carried['down'], "
+            "print([record.cpu_seconds_by_phase['mending'], carried['up'] + carried['down'], "
             "record.peak_rss_mb])"
         )
         taken = [json.loads(in_process(code)) for _ in range(repeats)]

@@ -10,11 +10,12 @@ from itertools import pairwise
 
 from fedsage.bench.figure import Figure, figure_of, in_process
 from fedsage.data.synthetic import synthetic
-from fedsage.evaluation.results import HistoryLine, peak_rss_mb
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
 from fedsage.models.fused import warm_up
-from fedsage.runs import run
+from fedsage.runs.events import Event
+from fedsage.runs.record import peak_rss_mb
+from fedsage.runs.run import run
 
 LINKS_A_NODE = 10
 MOST_MEMORY = 8000  # MB
@@ -97,19 +98,19 @@ def take(case: Case, say: Callable[[str], None]) -> dict[str, float]:
         say(f"{step}, {time.perf_counter() - start:.0f} s so far")
         return found[step]
 
-    def on_round(line: HistoryLine) -> None:
-        say(f"{line.phase}, round {line.round + 1}, loss {line.loss:.3f}")
+    def on_round(event: Event) -> None:
+        say(f"{event.phase}, round {event.round + 1}, loss {event.loss:.3f}")
 
     graph = synthetic(nodes=case.nodes, degree=2.0 * LINKS_A_NODE)
     lap("make")
     owners = partition(graph, case.owners, "louvain", 0)
     lap("partition")
     result = run(
-        owners, case.method, evaluate_on=graph, on_round=on_round,
+        owners, case.method, evaluate_on=graph, callbacks=[on_round],
         settings={"classifier": {"rounds_c": case.rounds}},
     )  # fmt: skip
     by_phase = result.record.cpu_seconds_by_phase
-    parts = {"mend": "neighgen", "train": "classifier", "evaluate": "evaluate"}
+    parts = {"mend": "mending", "train": "training", "evaluate": "evaluation"}
     found |= {step: by_phase[phase] for step, phase in parts.items()}
     found["prepare"] = max(lap("all of run") - sum(found[step] for step in parts), 0.0)
     result.model.predict(graph)

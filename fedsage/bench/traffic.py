@@ -24,7 +24,7 @@ METHODS = (
     "fedsage+shared",
 )
 OWNERS = (3, 10)
-PHASES = ("neighgen", "classifier")
+PHASES = ("mending", "training")
 KILO = 1e3
 
 
@@ -44,9 +44,9 @@ def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
             sent = [one["bytes"][phase][way] / rounds / KILO for one in found]
             if not max(sent):
                 continue
-            dense = phase == "neighgen" and method == "fedsage+neighgen"
+            dense = phase == "mending" and method == "fedsage+neighgen"
             than = dense_exchange(graph, owners, found[0]["gen"])[way] if dense else raw
-            many = f"{rounds} rounds, each" if phase == "neighgen" and rounds > 1 else "a round"
+            many = f"{rounds} rounds, each" if phase == "mending" and rounds > 1 else "a round"
             when = "once" if not found[0]["rounds"][phase] else many
             title = f"{name}, M = {owners}, {method}, {phase} {way}, {when}"
             what = "dense exchange" if dense else "the graph"

@@ -2,85 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from fedsage.checkpoint.store import Shelf
 from fedsage.errors import ProtocolError
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import (
-    LOCAL_UPDATE_C,
-    PROCEDURES,
-    SKETCH_FEATURES,
-    UPDATE_NEIGHGEN,
-    UPDATE_SHARED_NEIGHGEN,
-    Phase,
-    Procedure,
-    Reply,
-    Request,
-)
-from fedsage.protocol.state import ClassifierState, GenState, Sketched
+from fedsage.protocol.procedures import Kept, Phase, Procedure, Reply, Request
 
-GEN_ROUND = (UPDATE_NEIGHGEN.name, UPDATE_SHARED_NEIGHGEN.name)
+MENDED = "mended-"  # what a part was when the graph was mended
 
 
 class Keeper:
     """Runs procedures on an owner; with a folder, what changed is there when it answers.
 
-    A step of NeighGen is kept after its round, the request that mended the graph when it was
-    mended, moments after procedure F where nobody averages them. φ is the server's to keep.
+    A procedure's declaration says which part of the owner it changes. What mended the graph is
+    kept as the request that did it, with all parts as they were then. φ is the server's.
     """
 
     def __init__(
-        self, owner: DataOwner, folder: Path | None = None, durable: bool = False
+        self,
+        owner: DataOwner,
+        asks: Iterable[Procedure[Any, Any, Any]],
+        folder: Path | None = None,
+        durable: bool = False,
     ) -> None:
         self.owner, self.folder, self.durable = owner, folder, durable
-        if folder and (sketched := self.shelf("sketched").get(0, Sketched)):
-            owner.sketched = sketched
+        self.asks = list(asks)
+        for procedure in self.asks if folder else ():
+            if procedure.keeps:
+                part = procedure.keeps(owner)  # is there from now on, to be restored
+                if not procedure.by_round:  # what is never forgotten
+                    self.bring_back(part, procedure.name, 0)
 
-    def shelf(self, kind: str) -> Shelf:
+    def shelf(self, name: str) -> Shelf:
         """The steps of one kind."""
         assert self.folder is not None
-        return Shelf(self.folder, kind, self.durable)
+        return Shelf(self.folder, name, self.durable)
 
     def perform(self, procedure: Procedure[Any, Request, Reply], request: Request) -> Reply:
         """Run a procedure and keep what it changed."""
         reply = procedure.run(self.owner, request)
         if self.folder is None:
             return reply
-        t = getattr(request, "t", 0)
-        if procedure.name in GEN_ROUND:
-            self.shelf("neighgen").put(t + 1, self.owner.gen_state())
-        elif procedure.name == SKETCH_FEATURES.name:
-            self.shelf("sketched").put(0, self.owner.sketched)
-        elif procedure.owed:
-            if self.owner.gen is not None:
-                self.shelf("mended").put(0, self.owner.gen_state())
+        if procedure.keeps:
+            step = getattr(request, "t", -1) + 1
+            self.keep(procedure.keeps(self.owner), procedure.name, step)
+        if procedure.owed:
+            for name, part in self.owner.parts.items():
+                self.keep(part, MENDED + name, 0)
             self.shelf(procedure.name).put(0, request)
-        elif procedure.name == LOCAL_UPDATE_C.name and self.keeps_moments:
-            self.shelf("classifier").put(t + 1, self.owner.classifier_state())
         return reply
 
-    @property
-    def keeps_moments(self) -> bool:
-        """Whether procedure F leaves something behind."""
-        return self.owner.training.moments == "own"
+    def keep(self, part: Kept, name: str, step: int) -> None:
+        """Write a part down, if there is anything to write."""
+        if (state := part.state()) is not None:
+            self.shelf(name).put(step, state)
+
+    def state(self, part: Kept, name: str, step: int) -> Any:
+        """What was written down of a part; None if it is missing or damaged."""
+        return self.shelf(name).get(step, kind_of(part))
+
+    def bring_back(self, part: Kept, name: str, step: int) -> None:
+        """Make a part what it was, if that is known."""
+        if (state := self.state(part, name, step)) is not None:
+            part.restore(state)
+
+    def rounds_of(self, phase: Phase) -> list[tuple[str, Kept]]:
+        """What is kept round by round in a phase."""
+        found = [
+            (one.name, one.keeps(self.owner))
+            for one in self.asks
+            if one.keeps and one.by_round and one.phase == phase
+        ]
+        return [(name, part) for name, part in found if part.state() is not None]
 
     def has(self, phase: Phase, t: int, mends: bool) -> bool:
         """Whether this owner can go on after ``t`` rounds of a phase."""
-        if phase == "neighgen":
-            return t == 0 or self.shelf("neighgen").get(t, GenState) is not None
-        mended = not mends or self.mended_by() is not None
-        if not self.keeps_moments or t == 0:
-            return mended
-        return mended and self.shelf("classifier").get(t, ClassifierState) is not None
+        if phase == "training" and mends and self.mended_by() is None:
+            return False
+        kept = self.rounds_of(phase) if t else []
+        return all(self.state(part, name, t) is not None for name, part in kept)
 
     def mended_by(self) -> Procedure[DataOwner, Any, Any] | None:
         """The procedure that mended the graph, if it can be done again."""
-        for procedure in PROCEDURES.values():
+        for procedure in self.asks:
             if procedure.owed and self.shelf(procedure.name).get(0, procedure.request):
-                gen = self.owner.gen and self.shelf("mended").get(0, GenState)
-                return procedure if gen or self.owner.gen is None else None
+                parts = self.owner.parts.items()
+                whole = all(self.state(p, MENDED + name, 0) is not None for name, p in parts)
+                return procedure if whole else None
         return None
 
     def restore(self, phase: Phase, t: int, mends: bool) -> None:
@@ -90,12 +101,17 @@ class Keeper:
                 f"Owner {self.owner.id} cannot go on after round {t} of {phase}: the state "
                 "that it kept is missing or damaged. Start a new run."
             )
-        if phase == "neighgen" and (gen := self.shelf("neighgen").get(t, GenState)):
-            self.owner.restore_gen(gen)
-        if phase == "classifier" and mends and (procedure := self.mended_by()):
-            if self.owner.gen is not None and (gen := self.shelf("mended").get(0, GenState)):
-                self.owner.restore_gen(gen)
+        if phase == "training" and mends and (procedure := self.mended_by()):
+            for name, part in self.owner.parts.items():
+                self.bring_back(part, MENDED + name, 0)
             request = self.shelf(procedure.name).get(0, procedure.request)
             procedure.run(self.owner, request)
-        if phase == "classifier" and (own := self.shelf("classifier").get(t, ClassifierState)):
-            self.owner.restore_classifier(own)
+        for name, part in self.rounds_of(phase) if t else ():
+            self.bring_back(part, name, t)
+
+
+def kind_of(part: Kept) -> Any:
+    """The dataclass that a part's state is of, as its signature says."""
+    found = get_type_hints(type(part).state)["return"]
+    kinds = [one for one in getattr(found, "__args__", (found,)) if one is not type(None)]
+    return kinds[0]

@@ -1,4 +1,4 @@
-"""How far a run has come, on disk: the server's state after every round, and its owners'."""
+"""The server's state after every round, on disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any, TypeAlias
 
 from fedsage.checkpoint.store import Shelf
 from fedsage.errors import StorageError
-from fedsage.evaluation.results import HistoryLine
-from fedsage.methods import Journal, Progress
-from fedsage.protocol.engine import Engine, Taken
+from fedsage.protocol.exchange import Exchange, Taken
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Phase
+from fedsage.protocol.progress import Journal, Progress
 
 Can: TypeAlias = Callable[["ServerState"], bool]
-PHASES: tuple[Phase, ...] = ("classifier", "neighgen")
+PHASES: tuple[Phase, ...] = ("training", "mending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +34,25 @@ class DiskJournal(Journal):
 
     Args:
         folder: For the states of the server.
-        engine: Its traffic, and who took part in what, are set to what they were.
+        exchange: Its traffic, and who took part in what, are set to what they were.
         can: Whether all owners can go on from a state.
         durable: Whether states must survive a power cut.
     """
 
-    def __init__(self, folder: Path, engine: Engine, can: Can, durable: bool = False) -> None:
-        self.folder, self.engine, self.durable = folder, engine, durable
-        self.traffic = engine.traffic
-        self.lines: list[HistoryLine] = []
+    def __init__(
+        self, folder: Path, exchange: Exchange, can: Can, durable: bool = False
+    ) -> None:
+        self.folder, self.exchange, self.durable = folder, exchange, durable
+        self.lines: list[dict[str, Any]] = []  # of history so far
         self.resumed = 0
         found = self.newest(can)
         if found is None:
             return
         self.start = found.progress
-        engine.taken = {i: found.taken.get(i, Taken()) for i in engine.owners}
+        exchange.taken = {i: found.taken.get(i, Taken()) for i in exchange.owners}
         self.resumed = found.resumed + 1
-        self.lines = [HistoryLine(**line) for line in found.history]
-        for phase, counted in self.traffic.items():
+        self.lines = found.history
+        for phase, counted in exchange.engine.traffic.items():
             counted.up, counted.down = (found.traffic[phase][way] for way in ("up", "down"))
         self.keep(found.progress)  # that it was started again, should it get no further
 
@@ -79,24 +79,13 @@ class DiskJournal(Journal):
 
     def keep(self, progress: Progress) -> None:
         """Write it down."""
-        traffic = {str(phase): asdict(counted) for phase, counted in self.traffic.items()}
-        history = [asdict(line) for line in self.lines]
-        state = ServerState(progress, self.engine.taken, traffic, history, self.resumed)
+        counted = self.exchange.engine.traffic.items()
+        traffic = {str(phase): asdict(one) for phase, one in counted}
+        state = ServerState(progress, self.exchange.taken, traffic, self.lines, self.resumed)
         self.shelf(progress.phase).put(progress.t, state)
-
-
-class LocalJournals(Journal):
-    """One journal for every local model."""
-
-    def __init__(self, journals: dict[OwnerId, DiskJournal]) -> None:
-        self.journals = journals
-
-    def of(self, owner: OwnerId) -> Journal:
-        """The journal of one owner's local model."""
-        return self.journals[owner]
 
 
 def step_of(state: ServerState, owner: OwnerId) -> tuple[Phase, int, bool]:
     """Where one owner was then: phase, rounds it took part in, whether its graph was mended."""
     taken, phase = state.taken.get(owner, Taken()), state.progress.phase
-    return phase, taken.neighgen if phase == "neighgen" else taken.classifier, taken.mended
+    return phase, taken.mending if phase == "mending" else taken.training, taken.mended

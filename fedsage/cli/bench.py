@@ -32,7 +32,7 @@ def bench(
     import torch
 
     from fedsage.bench.suites import SUITES
-    from fedsage.evaluation.results import commit, machine, versions
+    from fedsage.runs.folder import commit, machine, versions
 
     names = list(SUITES) if suite == "all" else [name.strip() for name in suite.split(",")]
     for name in names:

@@ -17,8 +17,8 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError, ProtocolError
 
 if TYPE_CHECKING:
-    from fedsage.evaluation.results import RunRecord
     from fedsage.federation.kits import Kit
+    from fedsage.runs.record import RunRecord
 
 app = typer.Typer(help="Owners on separate machines, with mutual TLS.", no_args_is_help=True)
 KitFolder: TypeAlias = Annotated[Path, typer.Argument(help="a party's startup kit")]
@@ -192,12 +192,12 @@ def try_(
 def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool) -> RunRecord:
     """A whole federation on this machine, and its result in ``folder``."""
     needs_nvflare()
-    from fedsage.evaluation.results import check_free
     from fedsage.federation.job import RESUME
     from fedsage.federation.rehearse import rehearsal
-    from fedsage.federation.serve import check_federated
+    from fedsage.federation.serve import federated_method
+    from fedsage.runs.folder import check_free
 
-    check_federated(settings)
+    federated_method(settings)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
     with rehearsal(settings, keep, say) as coordinator:
@@ -215,11 +215,11 @@ def run_between(
 ) -> RunRecord:
     """One federated run with progress on stderr and its result in ``folder``."""
     from fedsage.cli.progress import rounds
-    from fedsage.evaluation.results import check_free
     from fedsage.federation.rundir import run_into
-    from fedsage.federation.serve import check_federated
+    from fedsage.federation.serve import federated_method
+    from fedsage.runs.folder import check_free
 
-    check_federated(settings)
+    federated_method(settings)
     check_free(folder, force or resume)
     owners, least = settings.data.owners, settings.federation.min_owners
     if least > owners:

@@ -19,6 +19,7 @@ from fedsage.cli import (
     bench,
     data,
     federation,
+    methods,
     predict,
     report,
     reproduce,
@@ -40,6 +41,7 @@ app = typer.Typer(
 VERBS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "compare": run.compare,
+    "methods": methods.methods,
     "predict": predict.predict,
     "report": report.report,
     "reproduce": reproduce.reproduce,

@@ -60,7 +60,7 @@ def graph_and_ids(
 ) -> tuple[Graph, Sequence[str] | range]:
     """The graph to predict on, and what to call its nodes: their ids, or numbers from 0."""
     from fedsage.data.load import load, tables_folder
-    from fedsage.evaluation.results import RESULT, read_result
+    from fedsage.runs.folder import RESULT, read_result
     from fedsage.tables.tables import read_tables
 
     if own_tables := tables_folder(data):

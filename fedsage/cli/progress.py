@@ -23,13 +23,13 @@ from rich.progress import (
 from fedsage.readable import size
 
 if TYPE_CHECKING:
-    from fedsage.evaluation.results import HistoryLine
+    from fedsage.runs.events import Event, HistoryLine
 
 OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
 MUCH = 500e6  # bytes
 PATIENCE = 2.0  # seconds before a slow phase is named
-SLOW = {"load": "loading", "partition": "cutting the graph", "evaluate": "asking test nodes"}
+SLOW = {"load": "loading", "partition": "cutting the graph", "evaluation": "asking test nodes"}
 
 
 def carried(line: HistoryLine) -> str:
@@ -141,21 +141,28 @@ def announce_exchange(num_bytes: float, owners: int) -> None:
         )
 
 
-class SlowPhases:
-    """Says what is going on before and after the rounds, where that takes a while."""
+class Shown:
+    """Shows what happens in a run: its rounds, and what takes a while before and after."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: OnLine, owners: int) -> None:
+        self.progress, self.owners = progress, owners
         self.timers: dict[str, threading.Timer] = {}
 
-    def __call__(self, phase: str, begins: bool) -> None:
-        """A phase begins, or ends."""
-        if not begins:
-            if timer := self.timers.pop(phase, None):
+    def __call__(self, event: Event) -> None:
+        """Something happened."""
+        if event.line is not None:
+            self.progress(event.line)
+        elif event.what == "ready":
+            if event.kernel == "fused":
+                announce_compiling()
+            announce_exchange(event.carries, self.owners)
+        elif event.what == "ends":
+            if timer := self.timers.pop(event.phase, None):
                 timer.cancel()
-        elif words := SLOW.get(phase):
+        elif words := SLOW.get(event.phase):
             timer = threading.Timer(PATIENCE, say, [f"{words} …"])
             timer.daemon = True
-            self.timers[phase] = timer
+            self.timers[event.phase] = timer
             timer.start()
 
 

@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,23 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsage.cli import options, show
-from fedsage.cli.progress import (
-    SlowPhases,
-    announce_compiling,
-    announce_exchange,
-    ensure_here,
-    rounds,
-)
+from fedsage.cli.progress import Shown, ensure_here, rounds
 from fedsage.config import Config, Settings
 from fedsage.errors import ConfigError
 from fedsage.readable import owners_of
 
 if TYPE_CHECKING:
-    from fedsage.evaluation.results import RunRecord
+    from fedsage.runs.record import RunRecord
 
 METHODS = (
-    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, or fedsage+WAY to fix how it "
-    "mends: neighgen, copy, classes, subspace, shared; or a .py file with a METHOD of your own"
+    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, fedsage+WAY to fix how it mends, "
+    "or a .py file of your own; 'fedsage methods' lists them all"
 )
 Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Track = Annotated[
@@ -111,15 +104,15 @@ def compare(
         raise ConfigError("compare runs in one process. Leave out --engine.")
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
-    from fedsage.compare import compare as compare_methods
-    from fedsage.compare import comparison_json, write_rows
-    from fedsage.evaluation.results import check_free
-    from fedsage.runs import check_method
+    from fedsage.methods import find_method
+    from fedsage.runs.compare import compare as compare_methods
+    from fedsage.runs.compare import comparison_json, write_rows
+    from fedsage.runs.folder import check_free
 
     if not names:
         raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
     for name in names:
-        check_method(name)
+        find_method(name)
     trackers = trackers_named(track)
     first = settings.run.seed
     folder = out or fresh(run_name(settings, "compare"))
@@ -144,14 +137,14 @@ def compare(
 
 def settled_for(settings: Config) -> Config:
     """The same, with as many owners as there are folders where they have their own."""
-    from fedsage.runs import settled
+    from fedsage.runs.execute import with_folders
 
-    return settled(settings)
+    return with_folders(settings)
 
 
 def stored_settings(out: Path | None) -> Settings | None:
     """The settings of the run to go on with; nothing where it never began."""
-    from fedsage.evaluation.results import CHECKPOINT, RESULT, read_settings
+    from fedsage.runs.folder import CHECKPOINT, RESULT, read_settings
 
     if out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
@@ -164,8 +157,8 @@ def stored_settings(out: Path | None) -> Settings | None:
 
 
 def trackers_named(words: list[str] | None) -> list[str]:
-    """The names behind ``--track``, one or several at a time; none that is not to be had."""
-    from fedsage.track import check_trackers
+    """The names behind ``--track``, one or several at a time; refuses what is not there."""
+    from fedsage.runs.track import check_trackers
 
     names = [name.strip() for word in words or [] for name in word.split(",")]
     found = [name for name in dict.fromkeys(names) if name]
@@ -180,73 +173,32 @@ def run_into(
     trackers: Sequence[str] = (),
     resume: bool = False,
 ) -> RunRecord:
-    """One run with progress on stderr and its files in ``folder``; the result comes last.
+    """One run with progress on stderr and its files in ``folder``."""
+    from fedsage.methods import find_method
+    from fedsage.runs.folder import RESULT
+    from fedsage.runs.run import run_into as run_in_folder
 
-    To resume is to go on after the last round in its checkpoint. A run that is finished is
-    left as it is.
-    """
-    from fedsage.evaluation.results import (
-        CHECKPOINT,
-        RESULT,
-        HistoryLine,
-        Provenance,
-        append_history,
-        check_free,
-        claim,
-        end_checkpoint,
-        read_record,
-        write_result,
-        write_settings,
-    )
-    from fedsage.models.classifier import save_models
-    from fedsage.runs import check_method, run_config
-    from fedsage.track import Tracking, track
-
-    check_method(settings.run.method)
+    find_method(settings.run.method)
     if resume and (folder / RESULT).exists():
         print(f"{folder} is finished: nothing is left to do.", file=sys.stderr)
-        end_checkpoint(folder)
-        return read_record(folder)
-    check_free(folder, force or resume)
-    ensure_here(settings.data.dataset)
+    else:
+        ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
-    chosen = settings.model_dump(mode="json")
-    tracking = Tracking([])
-    with rounds(label, num_rounds(settings)) as progress, ExitStack() as stack:
-
-        def on_start(kernel: str, exchanged: int) -> None:
-            nonlocal tracking
-            claim(folder, resume)
-            write_settings(folder, chosen)
-            tracking = stack.enter_context(track(trackers, folder, chosen))
-            if kernel == "fused":
-                announce_compiling()
-            announce_exchange(exchanged, settings.data.owners)
-
-        def on_line(line: HistoryLine) -> None:
-            append_history(folder, line)
-            tracking.round(line)
-            progress(line)
-
-        result = run_config(
-            settings, on_line, folder, on_start, folder / CHECKPOINT, SlowPhases()
-        )
-        tracking.result(result.record)
-    save_models(result.models, folder)
     command = shlex.join(["fedsage", *sys.argv[1:]])
-    write_result(folder, result.record, Provenance(chosen, command))
-    end_checkpoint(folder)
+    with rounds(label, num_rounds(settings)) as progress:
+        observe = Shown(progress, settings.data.owners)
+        result = run_in_folder(settings, folder, observe, force, resume, trackers, command)
     return result.record
 
 
 def num_rounds(settings: Config) -> int:
     """Rounds of both phases, for all local models."""
-    from fedsage.prepare import way_of_mending
+    from fedsage.methods import find_method
 
-    way = way_of_mending(settings.run.method, settings.mend.how)
-    gen = settings.neighgen.rounds_gen if way in ("neighgen", "shared") else 0
-    models = settings.data.owners if settings.run.method.startswith("locsage") else 1
-    return (gen + settings.classifier.rounds_c) * models
+    method = find_method(settings.run.method)
+    models = settings.data.owners if method.owners == "alone" else 1
+    mending = method.way(settings.mend.how).rounds(settings)
+    return (mending + settings.classifier.rounds_c) * models
 
 
 def run_name(settings: Config, verb: str | None = None) -> str:

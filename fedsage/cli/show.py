@@ -14,10 +14,10 @@ from rich.text import Text
 from fedsage.readable import owners_of, size
 
 if TYPE_CHECKING:
-    from fedsage.evaluation.results import RunRecord
     from fedsage.graph.graph import Graph
     from fedsage.graph.partition import Partition
-    from fedsage.reproduce.rows import Row
+    from fedsage.runs.compare import Row
+    from fedsage.runs.record import RunRecord
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -39,6 +39,18 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     console.print(table)
 
 
+def print_words(title: str, rows: Mapping[str, str]) -> None:
+    """Names, and what each of them is."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, words in rows.items():
+        table.add_row(f"  {name}", Text(words))
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console.print(title, style="bold", markup=False)
+    console.print(table)
+
+
 def share(value: float | None) -> str:
     """An accuracy."""
     return "–" if value is None else f"{value:.4f}"
@@ -55,7 +67,7 @@ def print_run(record: RunRecord) -> None:
         *(
             (f"bytes up / down, {phase}", f"{size(both['up'])} / {size(both['down'])}")
             for phase, both in record.bytes.items()
-            if both["up"] or phase == "classifier"
+            if both["up"] or phase == "training"
         ),
         ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from fedsage.checkpoint.owner import Keeper
+from fedsage.protocol.door import Door, Link
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
@@ -23,13 +24,19 @@ def ignore_message(owner: OwnerId, message: Message) -> None:
     """For callers that record nothing."""
 
 
+def no_links(owner: OwnerId) -> Sequence[Link]:
+    """Replies leave as they are."""
+    return ()
+
+
 class InProcessEngine(Engine):
     """Runs every procedure on every owner, ``workers`` owners at a time.
 
     Every message is encoded, counted and decoded again, so that no owner ever shares an
     object with the server or with another owner. The result does not depend on ``workers``,
     whose threads use as many threads for dense products as the one that made the engine.
-    With a ``folder``, every owner keeps there what it takes to go on after a kill.
+    With a ``folder``, every owner keeps there what it takes to go on after a kill. ``links``
+    are what an owner's replies go through at its door.
     """
 
     def __init__(
@@ -38,11 +45,16 @@ class InProcessEngine(Engine):
         workers: int = 1,
         on_message: OnMessage = ignore_message,
         folder: Path | None = None,
+        links: Callable[[OwnerId], Sequence[Link]] = no_links,
     ) -> None:
         super().__init__([owner.id for owner in owners])
         self.keepers = {
-            owner.id: Keeper(owner, folder and folder / f"owner-{owner.id}") for owner in owners
+            owner.id: Keeper(
+                owner, owner.plan.asks.values(), folder and folder / f"owner-{owner.id}"
+            )
+            for owner in owners
         }
+        self.doors = {owner.id: Door({}, owner.plan, links(owner.id)) for owner in owners}
         threads = torch.get_num_threads()  # which new threads would not know of
         self._pool = ThreadPoolExecutor(workers, "owner", torch.set_num_threads, (threads,))
         self._map = map if workers == 1 else self._pool.map
@@ -56,8 +68,9 @@ class InProcessEngine(Engine):
 
         def one(i: OwnerId) -> tuple[int, int, Reply]:
             frame = frame_for(i)
-            request = decode(procedure.request, frame)
-            answer = encode(self.keepers[i].perform(procedure, request))
+            asked = self.doors[i].asked(procedure.name)
+            reply = self.keepers[i].perform(asked, decode(asked.request, frame))
+            answer = self.doors[i].let_out(asked, reply)
             return len(frame), len(answer), decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}

@@ -14,10 +14,12 @@ from typing import Any
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
-from fedsage.evaluation.results import HistoryLine, write_json
+from fedsage.federation.allowed import checksums_of
 from fedsage.federation.kits import COORDINATOR, Kit, federation_of
 from fedsage.federation.nvflare_server import GROUP, STATUS
 from fedsage.federation.operate import check_certificate
+from fedsage.files import write_json
+from fedsage.runs.events import HistoryLine
 
 POLL = 1.0  # seconds between two looks at a run
 RESUME = (
@@ -60,6 +62,7 @@ def write_job(folder: Path, config: Config, owners: list[str], run: str, command
     controller = {
         "settings": config.model_dump_json(), "run": run, "owners": owners,
         "deadline": fed.deadline, "min_owners": least, "command": command,
+        "files": checksums_of(config),
     }  # fmt: skip
     server = {
         "format_version": 2,

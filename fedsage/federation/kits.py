@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.errors import ConfigError
-from fedsage.evaluation.results import write_json
+from fedsage.files import write_json
 from fedsage.readable import natural
 
 Role: TypeAlias = Literal["server", "owner", "coordinator"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import traceback
 from importlib.metadata import version
@@ -22,13 +23,13 @@ from fedsage.errors import (
     PrivacyError,
     StorageError,
 )
-from fedsage.federation.gate import Gate
 from fedsage.federation.kits import OWNER
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP
 from fedsage.federation.site import Site
+from fedsage.protocol.door import Door
 
 LONGEST_HEADERS = 4096  # characters
-GATES: dict[str, Gate] = {}  # of this process, by the name of the job
+DOORS: dict[str, Door] = {}  # of this process, by the name of the job
 
 
 class FedSageExecutor(Executor):  # type: ignore[misc]
@@ -62,7 +63,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def open_house(self, fl_ctx: FLContext) -> Site:
-        """Read the data; what the gate knows of the run is shared with the filter."""
+        """Read the data; what the door knows of the run is shared with the filter."""
         kit = Path(fl_ctx.get_workspace().get_root_dir())
         place = json.loads((kit / GROUP / OWNER).read_text())
         name = fl_ctx.get_identity_name()
@@ -72,7 +73,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
 
         runs = kit / GROUP / "runs"
         self.site = Site(name, read_owned(place["data"]), runs, version("fedsage"), tell)
-        GATES[fl_ctx.get_job_id()] = self.site.gate
+        DOORS[fl_ctx.get_job_id()] = self.site.door
         return self.site
 
 
@@ -85,17 +86,18 @@ class OnlyMessages(Filter):  # type: ignore[misc]
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """The reply as it is, or an error in its place."""
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME, ""))
-        gate = GATES.get(fl_ctx.get_job_id())
+        door = DOORS.get(fl_ctx.get_job_id())
         try:
             if what := strange_part(shareable):
                 return refused(shareable, f"'{what}' is nothing that may leave this owner")
             if ERROR in shareable:
-                if gate is not None:
-                    gate.log_error(task, shareable[ERROR])
+                if door is not None:
+                    door.log_error(task, shareable[ERROR])
                 return shareable
-            if gate is None:
+            if door is None:
                 return refused(shareable, "no run was agreed on")
-            gate.check(task, shareable[FRAME])
+            if hashlib.sha256(shareable[FRAME]).hexdigest() != door.passed:
+                return refused(shareable, "this did not go through the owner's door")
         except Exception as error:  # whatever it is, nothing leaves
             words = str(error) if isinstance(error, FedSageError) else type(error).__name__
             return refused(shareable, words)

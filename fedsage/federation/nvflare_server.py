@@ -23,14 +23,16 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedsage.config import Config
 from fedsage.engines.inprocess import encoder
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
-from fedsage.evaluation.results import HistoryLine, Provenance, write_json, write_result
+from fedsage.federation.allowed import with_own_copies
 from fedsage.federation.serve import serve
+from fedsage.files import write_json
 from fedsage.models.classifier import save_models
 from fedsage.protocol.engine import Engine, Miss
-from fedsage.protocol.joining import JOINING
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import decode
+from fedsage.runs.events import Event
+from fedsage.runs.folder import Provenance, write_result
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
 STATUS, GROUP = "status.json", "fedsage"
@@ -96,7 +98,7 @@ class NVFlareEngine(Engine):
                 tasks[i], self.fl_ctx, targets=[self.names[i]], min_responses=1,
                 wait_time_after_min_received=0,
             )  # fmt: skip
-        self.wait(procedure.name, set(requests), found, arrived)
+        self.wait(procedure, set(requests), found, arrived)
         for i, task in tasks.items():
             if i not in found:
                 self.controller.cancel_task(task, fl_ctx=self.fl_ctx)
@@ -105,7 +107,7 @@ class NVFlareEngine(Engine):
 
     def wait(
         self,
-        name: str,
+        procedure: Procedure[Any, Any, Any],
         asked: set[OwnerId],
         found: Mapping[OwnerId, Shareable],
         arrived: threading.Condition,
@@ -114,8 +116,9 @@ class NVFlareEngine(Engine):
 
         Little is as long as the others take, or took the last time, and a second more.
         """
-        start, others = time.monotonic(), None
-        deadline = max(self.deadline, TO_START) if name in JOINING else self.deadline
+        start, others, name = time.monotonic(), None, procedure.name
+        outside = procedure.phase == "evaluation"
+        deadline = max(self.deadline, TO_START) if outside else self.deadline
         with arrived:
             while not asked <= set(found):
                 if self.abort.triggered:
@@ -168,6 +171,7 @@ class FedSageController(Controller):  # type: ignore[misc]
         deadline: Seconds that an owner has for an answer.
         min_owners: Fewer answers than that stop the run.
         command: What the coordinator typed.
+        files: Checksums of a user's own files that the settings name, by setting.
     """
 
     def __init__(
@@ -178,10 +182,12 @@ class FedSageController(Controller):  # type: ignore[misc]
         deadline: float,
         min_owners: int,
         command: str,
+        files: dict[str, str],
     ) -> None:
         super().__init__(task_check_period=TICK)
         self.settings, self.run_name, self.names = settings, run, owners
         self.deadline, self.min_owners, self.command = deadline, min_owners, command
+        self.files = files
         self.lines: list[dict[str, Any]] = []
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -225,11 +231,15 @@ class FedSageController(Controller):  # type: ignore[misc]
             self, fl_ctx, abort, self.names, self.run_name, self.deadline, self.min_owners
         )
 
-        def on_line(line: HistoryLine) -> None:
-            self.lines.append(asdict(line))
+        def observe(event: Event) -> None:
+            if event.line is not None:
+                self.lines.append(asdict(event.line))
 
-        here = version("fedsage")
-        served = serve(config, engine, self.names, self.run_name, here, kept, on_line)
+        here, own = version("fedsage"), kept.parent.parent
+        served = serve(
+            with_own_copies(config, self.files, own), engine, self.names, self.run_name, here,
+            kept, observe, self.settings, self.files,
+        )  # fmt: skip
         save_models([served.model], results)
         text = "".join(json.dumps(line) + "\n" for line in self.lines)
         (results / "history.jsonl").write_text(text)

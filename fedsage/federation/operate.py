@@ -18,8 +18,8 @@ from cryptography import x509
 
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
-from fedsage.evaluation.results import write_json
 from fedsage.federation.kits import OWNER, Kit, federation_of, settle_in
+from fedsage.files import write_json
 
 LOG, PID = "process.log", "pid"
 READY = {"server": "Server started", "owner": "Successfully registered client"}

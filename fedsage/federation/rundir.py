@@ -12,22 +12,21 @@ from typing import Any
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.evaluation.results import (
+from fedsage.federation.job import follow_job
+from fedsage.federation.kits import Kit
+from fedsage.files import write_atomically, write_json
+from fedsage.runs.events import HistoryLine
+from fedsage.runs.folder import (
     CHECKPOINT,
     RESULT,
-    HistoryLine,
-    RunRecord,
     append_history,
     claim,
     end_checkpoint,
     read_record,
     read_settings,
-    write_json,
     write_settings,
 )
-from fedsage.federation.job import follow_job
-from fedsage.federation.kits import Kit
-from fedsage.files import write_atomically
+from fedsage.runs.record import RunRecord
 
 RUN = "run.json"  # in the checkpoint: its name, and the job that it is
 FETCHED = ("history.jsonl", "model.safetensors", "model.json", "result.json")

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.checkpoint.store import Shelf
-from fedsage.conduct import EXCHANGED, timed, told
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.evaluation.results import HistoryLine, RunRecord
-from fedsage.methods import Outcome, fedsage_plus
+from fedsage.federation.joining import agree, agree_on_scale, give_scale
+from fedsage.federation.site import Site
+from fedsage.methods import Method, Outcome, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier
-from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.prepare import (
-    Plan,
-    blank_neighgen,
-    check_generator,
-    mending_of,
-    plan_of,
-    way_of_mending,
-)
+from fedsage.models.parameters import sha256_of
+from fedsage.protocol.aggregate import RULES
+from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
-from fedsage.protocol.guard import shapes_of
-from fedsage.protocol.joining import (
-    ABLE,
-    FINISH,
-    RESTORE,
-    agree,
-    agree_on_scale,
-    give_scale,
-)
-from fedsage.protocol.messages import ColumnScale, Finish, Joined, OwnerId, Step
-from fedsage.record import Stopwatch, federated_record
+from fedsage.protocol.exchange import Exchange, add_up
+from fedsage.protocol.messages import Hits, OwnerId
+from fedsage.protocol.server import share_of_hits
+from fedsage.runs.events import Observer, Stopwatch
+from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
+from fedsage.runs.setup import plan_of
+from fedsage.runs.train import Rounds, run_method
 from fedsage.threads import dense_threads
-
-FEDERATED = ("fedsage", "fedsage+", *(f"fedsage+{way}" for way in EXCHANGED))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +37,21 @@ class Served:
     model: NodeClassifier
 
 
-def check_federated(config: Config) -> None:
-    """Refuse what cannot be run between owners."""
-    if config.run.method not in FEDERATED:
+def federated(method: Method, how: str) -> bool:
+    """Whether a method can be run between owners of their own parts."""
+    return method.owners == "federated" and method.way(how).truth is None
+
+
+def federated_method(config: Config) -> Method:
+    """The method that settings name; refuses what cannot be run between owners."""
+    method = find_method(config.run.method)
+    if not federated(method, config.mend.how):
+        could = [name for name in all_methods() if federated(find_method(name), "none")]
         raise ConfigError(
             f"{config.run.method} cannot be run between separate owners. Take one of "
-            f"{', '.join(FEDERATED)}."
+            f"{', '.join(could)}."
         )
+    return method
 
 
 def serve(
@@ -64,7 +61,9 @@ def serve(
     run: str,
     version: str,
     folder: Path,
-    on_line: Callable[[HistoryLine], None],
+    observe: Observer,
+    settings: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Served:
     """Algorithm 1 between parties; rounds are kept in ``folder``, and taken up from there.
 
@@ -75,84 +74,105 @@ def serve(
         run: A name for this run; the same one goes on with it.
         version: Of fedsage, at the server.
         folder: For the server's checkpoints.
-        on_line: Called after each round.
+        observe: Called after each round.
+        settings: As the coordinator gave them, where they name files of a user's own.
+        files: Checksums of these files, by setting.
     """
-    check_federated(config)
-    watch = Stopwatch()
+    method = federated_method(config)
+    way, rule = method.way(config.mend.how), RULES.find(config.classifier.aggregate).thing
+    watch, exchange = Stopwatch(observe), Exchange(engine)
     with watch.phase("load"):
-        joined = agree(engine, run, version, config.model_dump_json(), names)
-        plan = agreed_plan(config, engine, joined)
-        give_scale(engine, kept_scale(engine, folder))
-    way = way_of_mending(config.run.method, config.mend.how)
-    check_generator(plan, way)
-    with watch.phase("classifier"), dense_threads(config.run.threads):
-        journal = journal_of(engine, folder)
-        outcome = fedsage_plus(
-            engine,
-            plan.phi,
-            mend=timed(mending_of(way, plan, config.neighgen.rounds_gen), watch),
-            rounds_c=config.classifier.rounds_c,
-            selection=config.classifier.selection,
-            queries=config.mend.queries,
-            aggregate=config.classifier.aggregate,
-            on_round=told(journal, engine.traffic, on_line, misses=engine.misses),
-            journal=journal,
-        )
-    with watch.phase("evaluate"):
+        given = settings or config.model_dump_json()
+        joined = agree(exchange, run, version, given, files or {}, names)
+        first = next(iter(joined.values()))
+        sizes = [one.nodes for one in joined.values()]
+        weights = {i: one.weight for i, one in joined.items()}
+        plan = plan_of(config, way, first.features, first.classes, sizes, weights)
+        exchange.agreed = plan
+        give_scale(exchange, kept_scale(exchange, folder))
+    way.check(plan)
+    with watch.phase("training"), dense_threads(config.run.threads):
+        journal = exchange.journal = journal_of(exchange, folder)
+        Rounds(exchange, observe, engine.traffic, tuple(json.loads(first.names)))
+        outcome = run_method(exchange, config, way, rule, watch, method.train)
+    with watch.phase("evaluation"):
         end = Finish(outcome.view, sha256_of(outcome.classifier.phi))
-        engine.exchange(FINISH, dict.fromkeys(engine.owners, end), 0)
-    found = served(config, watch, plan, joined, outcome, engine, journal.resumed)
-    missed = sum(len(line.without) for line in journal.lines) + len(engine.misses)
-    return replace(found, record=replace(found.record, missed=missed))
+        exchange.all(Site.finish, end, 0)
+    named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
+    missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
+    facts = facts_of(method.name, named, outcome, missed, journal.resumed)
+    record = record_of(config, watch, [outcome], engine.traffic, facts)
+    model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
+    return Served(record, model)
 
 
-def agreed_plan(config: Config, engine: Engine, joined: dict[OwnerId, Joined]) -> Plan:
-    """The plan for the owners that joined; replies are held against it."""
-    first = next(iter(joined.values()))
-    sizes = [one.nodes for one in joined.values()]
-    plan = plan_of(config, first.features, first.classes, sizes)
-    engine.guard.weights = {i: one.weight for i, one in joined.items()}
-    engine.guard.hg = shapes_of(parameters_of(blank_neighgen(plan).hg))
-    return plan
-
-
-def journal_of(engine: Engine, folder: Path) -> DiskJournal:
+def journal_of(exchange: Exchange, folder: Path) -> DiskJournal:
     """The server's rounds; after a restart, owners are brought to where they were then."""
-    everyone = len(engine.owners)
+    everyone = len(exchange.owners)
     steps: dict[OwnerId, Step] = {}
 
     def can(state: ServerState) -> bool:
-        steps.update({i: Step(*step_of(state, i)) for i in engine.owners})
-        replies = engine.exchange(ABLE, steps, everyone)
+        steps.update({i: Step(*step_of(state, i)) for i in exchange.owners})
+        replies = exchange.all(Site.able, steps, everyone)
         return all(reply.yes for reply in replies.values())
 
-    journal = DiskJournal(folder, engine, can, durable=True)
+    journal = DiskJournal(folder, exchange, can, durable=True)
     if journal.resumed:
-        engine.exchange(RESTORE, steps, everyone)
+        exchange.all(Site.restore, steps, everyone)
     return journal
 
 
-def kept_scale(engine: Engine, folder: Path) -> ColumnScale:
+def kept_scale(exchange: Exchange, folder: Path) -> ColumnScale:
     """The scale of the columns, agreed on when the run began and never again."""
     shelf = Shelf(folder, "scale", durable=True)
     found = shelf.get(0, ColumnScale)
     if found is None:
-        found = agree_on_scale(engine)
+        found = agree_on_scale(exchange)
         shelf.put(0, found)
     return found
 
 
-def served(
-    config: Config,
-    watch: Stopwatch,
-    plan: Plan,
-    joined: dict[OwnerId, Joined],
+def facts_of(
+    method: str,
+    owners: Mapping[str, tuple[Joined, Hits | None]],
     outcome: Outcome,
-    engine: Engine,
+    missed: int,
     resumed: int,
-) -> Served:
-    """The record and the model."""
-    named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
-    record = federated_record(config, watch, named, outcome, engine.traffic, resumed)
-    model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
-    return Served(record, model)
+) -> Facts:
+    """What the server of a federation knows of a run, where nobody holds the whole graph."""
+    joined = [one for one, _ in owners.values()]
+    return Facts(
+        method=method,
+        owners=len(owners),
+        partition="folders",
+        local=share_of_all(outcome),
+        graph={
+            "nodes": sum(one.nodes for one in joined),
+            "features": joined[0].features,
+            "classes": joined[0].classes,
+        },
+        class_names=tuple(json.loads(joined[0].names)),
+        per_owner=[owner_line(name, *known, outcome) for name, known in owners.items()],
+        missed=missed,
+        resumed=resumed,
+    )
+
+
+def share_of_all(outcome: Outcome) -> float:
+    """Accuracy over all owners' test nodes."""
+    return share_of_hits(add_up(list(outcome.hits.values())), outcome.view)
+
+
+def owner_line(name: str, one: Joined, hits: Hits | None, outcome: Outcome) -> OwnerLine:
+    """One owner at a glance, of whom little is known."""
+    return OwnerLine(
+        nodes=one.nodes,
+        links=None,
+        train=None,
+        val=None,
+        test=hits.total if hits else None,
+        skew=None,
+        labels=[],
+        local=share_of_hits(hits, outcome.view) if hits and hits.total else None,
+        name=name,
+    )

@@ -19,19 +19,16 @@ from fedsage.config import Config
 from fedsage.data.npz import save_graph
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.evaluation.results import SETTINGS, write_json
-from fedsage.federation.gate import ASKED, Gate, agreed_shapes
+from fedsage.federation.allowed import with_own_copies
 from fedsage.federation.words import what_leaves
-from fedsage.files import write_atomically
+from fedsage.files import write_atomically, write_json
 from fedsage.graph.split import split_labels
+from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import Logits, parameters_of, sha256_of
-from fedsage.prepare import Plan, plan_of, way_of_mending
-from fedsage.protocol.joining import JOINING
-from fedsage.protocol.messages import (
+from fedsage.protocol.agreement import (
     Able,
     Agreement,
-    Ask,
     ColumnMeans,
     ColumnScale,
     ColumnSquares,
@@ -41,17 +38,38 @@ from fedsage.protocol.messages import (
     Ready,
     Step,
 )
+from fedsage.protocol.door import Door
+from fedsage.protocol.form import Doubles
+from fedsage.protocol.messages import Ask
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.wire import decode, encode
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import Kept, Open, Procedure, Summed, procedure, procedures_in
+from fedsage.protocol.wire import decode
+from fedsage.runs.folder import SETTINGS
+from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale, column_squares, column_sums
 from fedsage.threads import dense_threads
 
 FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 AGREED = "agreed.json"
-LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
-    "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
-)  # fmt: skip
+NOTHING = torch.zeros(0, dtype=torch.float64)
+LEAVES, MENDED, PREDICTIONS = "what-leaves.txt", "mended.npz", "predictions.csv"
+
+
+def words_of_agreeing(config: Config) -> str:
+    """Whether the number of training nodes leaves depends on the settings."""
+    weighted = config.classifier.weighting == "nodes"
+    return (
+        "Once, at the start: the version of fedsage, a checksum of your schema with the names "
+        "of classes, and how many nodes you have"
+        f"{' and how many of them are for training' * weighted}."
+    )
+
+
+def sums_form(plan: Plan) -> dict[str, Any]:
+    """The form of sums over columns."""
+    return {"count": Doubles((plan.numbers,)), "total": Doubles((plan.numbers,))}
 
 
 class Site:
@@ -70,21 +88,21 @@ class Site:
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
         self.tell = tell
-        self.gate = Gate(runs / "unnamed")
+        self.door = Door(JOINING, folder=runs / "unnamed")
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None
 
-    def answer(self, procedure: str, frame: bytes) -> bytes:
+    def answer(self, name: str, frame: bytes) -> bytes:
         """Do what is asked, and give the reply as it will leave."""
-        self.gate.check_asked(procedure)
-        asked = ASKED[procedure]
+        asked = self.door.asked(name)
         request = decode(asked.request, frame)
         with dense_threads(self.config.run.threads if self.config else 1):
-            if procedure in JOINING:
-                return encode(asked.run(self, request))
-            return encode(self.keeper.perform(asked, request))
+            joins = name in JOINING
+            reply = asked.run(self, request) if joins else self.keeper.perform(asked, request)
+            return self.door.let_out(asked, reply)
 
+    @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing)
     def agree(self, agreement: Agreement) -> Joined:
         """Compare versions, take the settings, say in plain words what will leave."""
         if self.config is not None:
@@ -96,27 +114,30 @@ class Site:
                 f"The version differs: the server has fedsage {agreement.version}, owner "
                 f"{self.name} has {self.version}. Install the same one."
             )
-        config = Config.model_validate(json.loads(agreement.settings))
+        given = Config.model_validate(json.loads(agreement.settings))
+        config = with_own_copies(given, json.loads(agreement.files), self.runs.parent)
         if config.neighgen.min_batch < FEWEST:
             raise PrivacyError(
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
                 f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
             )
         self.index, self.folder = agreement.owner, self.runs / agreement.run
-        self.check_same_run(config)
-        self.config = config
-        self.way = way_of_mending(config.run.method, config.mend.how)
+        self.check_same_run(given)
+        self.config, self.method = config, find_method(config.run.method)
+        way = self.method.way(config.mend.how)
         features, names = self.owned.names
-        self.plan: Plan = plan_of(config, features, len(names), [self.owned.num_nodes])
+        self.plan: Plan = plan_of(
+            config, way, features, len(names), [self.owned.num_nodes],
+            numbers=self.owned.num_numbers,
+        )  # fmt: skip
         self.split = self.owned.split or split_labels(
             self.owned.y, config.data.train, config.data.val, config.run.seed, self.index
         )
-        words = what_leaves(config, self.owned.num_numbers)
+        words = what_leaves(config, self.asks)
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
         self.tell(words)
-        self.gate.folder, self.gate.way = self.folder, self.way
-        self.gate.agreed = agreed_shapes(self.plan, self.owned.num_numbers)
+        self.door.folder, self.door.plan = self.folder, self.plan
         weighted = config.classifier.weighting == "nodes"
         return Joined(
             version=self.version,
@@ -128,18 +149,40 @@ class Site:
             names=json.dumps(names),
         )
 
+    @property
+    def asks(self) -> list[Procedure[Any, Any, Any]]:
+        """What may be asked of this owner in the agreed run."""
+        scaled = self.owned.num_numbers > 0
+        columns = {Site.column_sums.name, Site.column_squares.name}
+        before = [one for name, one in JOINING.items() if scaled or name not in columns]
+        return [*before, *self.plan.asks.values()]
+
+    @procedure(
+        phase="evaluation",
+        uses=Summed,
+        shapes=sums_form,
+        leaves="Once, at the start: for every column of numbers, how many values it has and "
+        "their sum (over all your nodes together).",
+    )
     def column_sums(self, ask: Ask) -> ColumnSums:
         """Sums over all nodes, for the mean."""
         if self.owned.tables is None:
-            return ColumnSums(torch.zeros(0), torch.zeros(0))
+            return ColumnSums(NOTHING, NOTHING)
         self.check_enough()
         count, total = column_sums(self.owned.tables)
         return ColumnSums(torch.from_numpy(count), torch.from_numpy(total))
 
+    @procedure(
+        phase="evaluation",
+        uses=Summed,
+        shapes=lambda plan: {"total": Doubles((plan.numbers,))},
+        leaves="Once, at the start: for every column of numbers, the sum of squared distances "
+        "from the mean of all owners.",
+    )
     def column_squares(self, means: ColumnMeans) -> ColumnSquares:
         """Sums over all nodes, for the deviation."""
         if self.owned.tables is None:
-            return ColumnSquares(torch.zeros(0))
+            return ColumnSquares(NOTHING)
         self.check_enough()
         found = column_squares(self.owned.tables, means.mean.numpy())
         return ColumnSquares(torch.from_numpy(found))
@@ -170,15 +213,14 @@ class Site:
                 )
         write_json(path, now)
 
+    @procedure(phase="evaluation", uses=Open)
     def receive_scale(self, scale: ColumnScale) -> Ready:
         """Scale the columns, and be ready to train."""
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
-        plan = self.plan
-        owner = DataOwner(
-            self.index, self.owned.graph(self.scale), self.split, plan.shape, plan.training,
-            plan.seed, None, plan.gen if self.way in ("neighgen", "shared") else None,
-        )  # fmt: skip
-        self._keeper = Keeper(owner, self.folder / "checkpoint", durable=True)
+        graph = self.owned.graph(self.scale)
+        owner = self.method.owner(self.index, graph, self.split, self.plan)
+        asks, folder = self.plan.asks.values(), self.folder / "checkpoint"
+        self._keeper = Keeper(owner, asks, folder, durable=True)
         return Ready()
 
     @property
@@ -188,15 +230,18 @@ class Site:
             raise ProtocolError(f"Owner {self.name} has not joined a run yet.")
         return self._keeper
 
+    @procedure(phase="evaluation", uses=Open)
     def able(self, step: Step) -> Able:
         """Whether the state of that moment was kept."""
         return Able(self.keeper.has(phase_of(step), step.t, step.mended))
 
+    @procedure(phase="evaluation", uses=Open)
     def restore(self, step: Step) -> Ready:
         """Be again as at that moment."""
         self.keeper.restore(phase_of(step), step.t, step.mended)
         return Ready()
 
+    @procedure(phase="evaluation", uses=Open)
     def finish(self, finish: Finish) -> Ready:
         """Write model, NeighGen, mended graph and predictions to this owner's disk alone."""
         owner = self.keeper.owner
@@ -208,9 +253,8 @@ class Site:
             self.plan.shape, parameters_of(owner.model), names, schema, scale
         )
         save_models([model], self.folder)
-        if owner.gen is not None:
-            weights = safetensors.torch.save(parameters_of(owner.gen.neighgen))
-            write_atomically(self.folder / NEIGHGEN, lambda file: file.write(weights))
+        for name, part in owner.parts.items():
+            save_part(self.folder / f"{name}.safetensors", part)
         if owner.mended is not None:
             save_graph(owner.mended, self.folder / MENDED)
         text = predictions(owner, finish.view, list(self.owned.ids), names)
@@ -219,9 +263,19 @@ class Site:
         return Ready()
 
 
+JOINING = procedures_in(Site.__module__)
+
+
+def save_part(path: Path, part: Kept) -> None:
+    """The weights that a way of mending taught this owner, if it has any."""
+    weights = getattr(part.state(), "weights", None)
+    if weights:
+        write_atomically(path, lambda file: file.write(safetensors.torch.save(weights)))
+
+
 def phase_of(step: Step) -> Any:
     """The phase that a step names, if there is such a one."""
-    if step.phase not in ("neighgen", "classifier"):
+    if step.phase not in ("mending", "training"):
         raise ProtocolError(f"'{step.phase}' is no phase of a run.")
     return step.phase
 

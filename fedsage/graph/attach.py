@@ -6,7 +6,6 @@ Real nodes keep their numbers, so that the split of G_i indexes G'_i as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,33 +37,3 @@ def mend(graph: Graph, generated: Generated) -> Graph:
         y=frozen(np.concatenate([graph.y, np.full(count, -1)])),
         class_names=graph.class_names,
     )
-
-
-def copies(graph: Graph, count: int = 1) -> Generated:
-    """``count`` neighbors for every node, with the node's own features.
-
-    They carry no information about missing neighbors: the control that every generator has
-    to beat.
-    """
-    parents = np.repeat(np.arange(graph.num_nodes), count)
-    return Generated(parents, graph.x[parents])
-
-
-def true_neighbors(whole: Graph, nodes: Sequence[NodeIds]) -> list[Generated]:
-    """For each owner the neighbors that it really misses: the ceiling for any generator.
-
-    Needs the whole graph, so it exists in simulations alone. Every end of a link in ΔE gets
-    the other end's features, as a node of its own.
-    """
-    owner = np.empty(whole.num_nodes, dtype=np.int64)
-    local = np.empty(whole.num_nodes, dtype=np.int64)
-    for i, ids in enumerate(nodes):
-        owner[ids] = i
-        local[ids] = np.arange(len(ids))
-    links = whole.links
-    ends = np.concatenate([links, links[::-1]], axis=1)
-    here, there = ends[:, owner[ends[0]] != owner[ends[1]]]
-    order = np.argsort(owner[here], kind="stable")
-    last = np.cumsum(np.bincount(owner[here], minlength=len(nodes)))
-    parts = np.split(order, last[:-1])
-    return [Generated(local[here[part]], whole.x[there[part]]) for part in parts]

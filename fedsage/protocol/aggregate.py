@@ -1,10 +1,14 @@
-"""How the server makes one classifier of many: the mean, and rules that outvote a few."""
+"""How the server makes one classifier of many: the mean, and rules that outvote a few.
+
+A rule takes the owners' weights and how much each owner weighs. Those other than the mean
+leave the latter aside: it is something that an owner claims.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -12,27 +16,16 @@ from torch import Tensor
 
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
+from fedsage.registry import Registry
 
-Rule: TypeAlias = Literal["mean", "median", "trimmed-mean", "krum"]
-
-
-def aggregate(
-    rule: Rule, all_phi: Sequence[Parameters], weights: Sequence[float]
-) -> Parameters:
-    """One set of weights of many, by that rule.
-
-    The rules other than the mean take no weights: a weight is something an owner claims.
-    """
-    if rule == "mean" or not all_phi:  # of none, the mean says what to do
-        return average(all_phi, weights)
-    if rule == "krum":
-        return all_phi[chosen_by_krum(all_phi)]
-    combine = median if rule == "median" else trimmed_mean
-    return {name: combine(torch.stack([phi[name] for phi in all_phi])) for name in all_phi[0]}
+Rule: TypeAlias = Callable[[Sequence[Parameters], Sequence[float]], Parameters]
+RULES: Registry[Rule] = Registry("rule", "aggregation_rule", "fedsage.protocol.aggregate")
+aggregation_rule = RULES
 
 
+@aggregation_rule("mean")
 def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    r"""Procedure B: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
+    r"""Procedure B, the mean: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
 
     Note:
         Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
@@ -55,28 +48,44 @@ def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Paramete
     return mean
 
 
-def median(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
-    """The median of each weight, of an even number the mean of the middle two."""
+def stacked(all_phi: Sequence[Parameters], name: str) -> Float[Tensor, "M ..."]:
+    """One weight as all owners have it."""
+    return torch.stack([phi[name] for phi in all_phi])
+
+
+@aggregation_rule("median")
+def median(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    """The median of each weight: outvotes a few owners, whatever they say they weigh."""
+    return {name: middle(stacked(all_phi, name)) for name in all_phi[0]}
+
+
+def middle(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
+    """The median, of an even number the mean of the middle two."""
     ordered = values.sort(dim=0).values
     count = len(values)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
 
-def trimmed_mean(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
+@aggregation_rule("trimmed-mean")
+def trimmed_mean(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
     """The mean of each weight without its largest and smallest fifth, at least one of each."""
-    count = len(values)
+    count = len(all_phi)
     cut = max(1, count // 5) if count > 2 else 0
-    return values.sort(dim=0).values[cut : count - cut].mean(dim=0)
+    return {
+        name: stacked(all_phi, name).sort(dim=0).values[cut : count - cut].mean(dim=0)
+        for name in all_phi[0]
+    }
 
 
-def chosen_by_krum(all_phi: Sequence[Parameters]) -> int:
+@aggregation_rule("krum")
+def krum(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
     """Krum: the one whose nearest others are nearest; up to (M − 3) / 2 may be hostile."""
     count = len(all_phi)
     hostile = max(0, (count - 3) // 2)
     points = torch.stack([flat(phi).double() for phi in all_phi])
     squares = (points[:, None] - points[None]).square().sum(dim=2)
     nearest = squares.sort(dim=1).values[:, 1 : max(2, count - hostile - 1)]
-    return int(nearest.sum(dim=1).argmin())
+    return all_phi[int(nearest.sum(dim=1).argmin())]
 
 
 def flat(parameters: Parameters) -> Float[Tensor, " weights"]:

@@ -1,118 +1,46 @@
-"""Everything that may cross an owner's boundary. If it is not here, it does not cross."""
+"""What may cross an owner's boundary: messages, and those that every run needs.
+
+A message is a class with ``@message``; what is none does not cross. Those of a way of mending
+stand in its file, those that parties agree by in ``agreement.py``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import dataclass_transform
 
 from fedsage.models.parameters import Parameters
 
 OwnerId: TypeAlias = int
 View: TypeAlias = Literal["plain", "mended", "both"]  # of a graph that is queried
+M = TypeVar("M")
+MESSAGES: list[type] = []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def message(kind: type[M]) -> type[M]:
+    """Make a class a message: frozen, and allowed to cross."""
+    made = dataclass(frozen=True, slots=True)(kind)
+    MESSAGES.append(made)
+    return made
+
+
+@message
 class Ask:
     """S → D_i: run a procedure; says which round, and nothing else."""
 
     t: int
 
 
-@dataclass(frozen=True, slots=True)
-class GenOffer:
-    """Procedure C, D_i → S → every D_j: what others need to run H^g_i on Z_i^t."""
-
-    t: int
-    z: Float[Tensor, "batch d_z"]  # Z_i^t
-    hg: Parameters  # H^g_i; the encoder H^e_i stays home
-
-
-@dataclass(frozen=True, slots=True)
-class GenOffers:
-    """Procedure A, S → D_j: the offers of all other owners."""
-
-    of: dict[OwnerId, GenOffer]
-
-
-@dataclass(frozen=True, slots=True)
-class GenGradients:
-    """Procedure D, D_j → S: for every other D_i, the gradient of L^f_{i,j} in H^g_i."""
-
-    of: dict[OwnerId, Parameters]
-
-
-@dataclass(frozen=True, slots=True)
-class GenGradient:
-    """Procedure A, S → D_i: the sum of those gradients over all other owners, unweighted."""
-
-    t: int
-    hg: Parameters  # empty where there is no other owner
-
-
-@dataclass(frozen=True, slots=True)
-class GenDone:
-    """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
-
-    loss: float  # Eq. (5), what D_i sees of it
-    degree: float  # L^d
-    feature: float  # L^f, first term
-    classification: float  # L^c
-
-
-@dataclass(frozen=True, slots=True)
-class SharedNeighGen:
-    """S → every D_i, in ``fedsage+shared`` alone: the averaged NeighGen with its encoder."""
-
-    t: int
-    theta: Parameters
-
-
-@dataclass(frozen=True, slots=True)
-class NeighGenUpdate:
-    """D_i → S, in ``fedsage+shared`` alone: NeighGen after local training."""
-
-    theta: Parameters
-    done: GenDone
-
-
-@dataclass(frozen=True, slots=True)
-class ClassLinks:
-    """D_i → S, then summed S → every D_i, in ``fedsage+classes`` alone.
-
-    How many links there are from class to class between training nodes: d_y × d_y numbers of
-    which S needs the sum alone, so that a secure sum can hide each owner's.
-    """
-
-    count: Float[Tensor, "d_y d_y"]
-
-
-@dataclass(frozen=True, slots=True)
-class Subspace:
-    """S → every D_i, in ``fedsage+subspace`` alone: where all owners' features lie."""
-
-    basis: Float[Tensor, "d_x rank"]
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """D_i → S, in ``fedsage+subspace`` alone: X_iᵀ X_i times that basis.
-
-    A sum over all nodes of D_i, of which S needs the sum over owners alone, so that a secure
-    sum can hide each owner's.
-    """
-
-    product: Float[Tensor, "d_x rank"]
-
-
-@dataclass(frozen=True, slots=True)
+@message
 class Mended:
     """Algorithm 1, line 3, D_i → S: G'_i is ready, and stays where it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Classifier:
     """Procedure B, S → every D_i: the shared classifier."""
 
@@ -120,7 +48,7 @@ class Classifier:
     moments: Parameters  # of the optimizer; empty unless they are averaged too
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ClassifierUpdate:
     """Procedure F, D_i → S: the classifier after local training."""
 
@@ -130,7 +58,7 @@ class ClassifierUpdate:
     loss: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Hits:
     """D_i → S: how many of its validation (or test) nodes the classifier gets right."""
 
@@ -140,91 +68,47 @@ class Hits:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """S → D_i, before anything else: which run this is, and all of its settings."""
-
-    run: str
-    owner: OwnerId  # i
-    version: str  # of fedsage, at the server
-    settings: str  # JSON
+def added(first: M, second: M) -> M:
+    """The sum of two messages of one kind: every number and every tensor in them."""
+    return cast(M, combined(first, second))
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """D_i → S: what must be the same at all owners, and how much there is."""
-
-    version: str
-    schema: str  # checksum of names of features and classes
-    features: int  # d_x
-    classes: int  # d_y
-    nodes: int  # |V_i|
-    weight: float  # what D_i will weigh: 1, or its number of training nodes
-    names: str  # of the classes, as in the schema; JSON
+def combined(first: Any, second: Any) -> Any:
+    """The sum of two values in a message."""
+    if is_dataclass(first):
+        names = [one.name for one in fields(first)]
+        parts = {name: combined(getattr(first, name), getattr(second, name)) for name in names}
+        return replace(first, **parts)  # type: ignore[type-var]
+    if isinstance(first, dict):
+        return {key: combined(value, second[key]) for key, value in first.items()}
+    return first + second
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSums:
-    """D_i → S: over all its nodes, how many numbers each column has, and their sum."""
+def divided(total: M, count: int) -> M:
+    """A message whose every number and tensor is a ``count``-th: the mean of a sum."""
 
-    count: Float[Tensor, " numbers"]
-    total: Float[Tensor, " numbers"]
+    def part(value: Any) -> Any:
+        if is_dataclass(value):
+            parts = {one.name: part(getattr(value, one.name)) for one in fields(value)}
+            return replace(value, **parts)  # type: ignore[type-var]
+        if isinstance(value, dict):
+            return {key: part(item) for key, item in value.items()}
+        return value / count
 
-
-@dataclass(frozen=True, slots=True)
-class ColumnMeans:
-    """S → every D_i: the mean of each column over all owners."""
-
-    mean: Float[Tensor, " numbers"]
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSquares:
-    """D_i → S: the sum of squared distances from that mean, column by column."""
-
-    total: Float[Tensor, " numbers"]
+    return cast(M, part(total))
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnScale:
-    """S → every D_i: how every column of numbers is scaled."""
-
-    mean: Float[Tensor, " numbers"]
-    std: Float[Tensor, " numbers"]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """S → D_i, after a restart: a moment of the run to go on from."""
-
-    phase: str
-    t: int  # rounds of that phase that D_i took part in
-    mended: bool  # whether its graph was mended by then
+def leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Every number, word and tensor in a message, by the name of its field or key."""
+    if is_dataclass(value):
+        inside = [(one.name, getattr(value, one.name)) for one in fields(value)]
+    elif isinstance(value, dict):
+        inside = [(str(key), item) for key, item in value.items()]
+    else:
+        return [(name, value)]
+    return [leaf for key, item in inside for leaf in leaves(item, key)]
 
 
-@dataclass(frozen=True, slots=True)
-class Able:
-    """D_i → S: whether D_i has kept its state of that moment."""
-
-    yes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """S → D_i: the run is over; which of its graphs D_i had better query."""
-
-    view: str
-    model: str  # checksum of the classifier that D_i must have by now
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """D_i → S: done, and nothing else."""
-
-
-MESSAGES = (
-    Ask, GenOffer, GenOffers, GenGradients, GenGradient, GenDone, SharedNeighGen,
-    NeighGenUpdate, ClassLinks, Subspace, Sketch, Mended, Classifier, ClassifierUpdate, Hits,
-    Agreement, Joined, ColumnSums, ColumnMeans, ColumnSquares, ColumnScale, Step, Able, Finish,
-    Ready,
-)  # fmt: skip
+def tensors_in(value: Any) -> list[Tensor]:
+    """Every tensor in a message."""
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]

@@ -1,121 +1,185 @@
-"""What a server can ask of an owner: every procedure, its request and its reply."""
+"""A procedure: what a server can ask of an owner. It says everything about itself, once.
+
+Where the owner's side is written, ``@procedure`` says its phase, what its reply is for, the
+form of the reply, what it leaves on the owner's disk, and in plain words what leaves the
+house. Engine, door, guard, checkpoint, ``what-leaves.txt`` and the documentation's tables
+are all made from that; nothing else has a list of procedures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import get_type_hints as type_hints
 
-from fedsage.protocol.messages import (
-    Ask,
-    Classifier,
-    ClassifierUpdate,
-    ClassLinks,
-    GenDone,
-    GenGradient,
-    GenGradients,
-    GenOffer,
-    GenOffers,
-    Hits,
-    Mended,
-    NeighGenUpdate,
-    SharedNeighGen,
-    Sketch,
-    Subspace,
-)
-from fedsage.protocol.owner import DataOwner
+from fedsage.config import Config
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.form import Form
+from fedsage.protocol.messages import OwnerId
 
-Phase: TypeAlias = Literal["neighgen", "classifier", "evaluate"]
+if TYPE_CHECKING:
+    from fedsage.protocol.plan import Plan
+
+Phase: TypeAlias = Literal["mending", "training", "evaluation"]
 Party = TypeVar("Party")  # who runs it
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 
-@dataclass(frozen=True, slots=True)
+class Use(Enum):
+    """What a reply is for."""
+
+    SUMMED = "the server needs the sum over owners and nothing else"
+    SEALED = "it is for another owner; the server passes it on"
+    OPEN = "a fact of the run that the server must see"
+
+
+Summed, Sealed, Open = Use
+
+
+class Kept(Protocol):
+    """A part of an owner that lasts from round to round, and on its disk if it must."""
+
+    def state(self) -> Any:
+        """A dataclass with all that it takes to go on; None if there is nothing to keep."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+
+
+def no_form(plan: Plan) -> Mapping[str, Form]:
+    """For replies without a tensor."""
+    return {}
+
+
+def nothing_wrong(plan: Plan, owner: OwnerId, request: Any, reply: Any) -> None:
+    """For replies whose form says it all."""
+
+
+def no_sizes(phi: Parameters, request: Any, reply: Any) -> dict[str, float]:
+    """For replies that move nothing that is averaged or added up."""
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
 class Procedure(Generic[Party, Request, Reply]):
-    """One procedure of an owner."""
+    """One procedure of an owner; see :func:`procedure` for what it says of itself."""
 
-    name: str
+    function: Callable[[Party, Request], Reply]
     phase: Phase
-    request: type[Request]
-    reply: type[Reply]
-    run: Callable[[Party, Request], Reply]
-    owed: bool = False  # an owner that missed it gets it before anything else
+    uses: Use
+    shapes: Callable[[Plan], Mapping[str, Form]] = no_form
+    leaves: str | Callable[[Config], str] = ""
+    owed: bool = False
+    keeps: Callable[[Party], Kept] | None = None
+    after: str | None = None
+    check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
+    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
+
+    @property
+    def name(self) -> str:
+        """What it is called, in the paper where it has it."""
+        return self.function.__name__
+
+    @property
+    def module(self) -> str:
+        """The file that it is in."""
+        return self.function.__module__
+
+    @cached_property
+    def types(self) -> tuple[type[Request], type[Reply]]:
+        """The messages that it takes and gives, as its signature says."""
+        *_, request, reply = type_hints(self.function).values()
+        return request, reply
+
+    @property
+    def request(self) -> type[Request]:
+        """The message that asks for it."""
+        return self.types[0]
+
+    @property
+    def reply(self) -> type[Reply]:
+        """The message that answers."""
+        return self.types[1]
+
+    @property
+    def by_round(self) -> bool:
+        """Whether what it keeps is kept round by round: then it ends a round at an owner."""
+        asks: Any = self.request
+        return self.keeps is not None and "t" in {field.name for field in fields(asks)}
+
+    def run(self, party: Party, request: Request) -> Reply:
+        """Do it; where it is a method, as the party's own class has it."""
+        if "." in self.function.__qualname__.rpartition("<locals>.")[2]:
+            method: Callable[[Request], Reply] = getattr(party, self.name)
+            return method(request)
+        return self.function(party, request)
+
+    def words(self, config: Config) -> str:
+        """What leaves the house by it in a run with these settings."""
+        said = self.leaves
+        return said(config) if callable(said) else said.format(config=config)
+
+    def __call__(self, party: Party, request: Request) -> Reply:
+        """As a function, or as the method of a class above the party's."""
+        return self.function(party, request)
+
+    @overload
+    def __get__(self, party: None, kind: type) -> Procedure[Party, Request, Reply]: ...
+    @overload
+    def __get__(self, party: Party, kind: type) -> Callable[[Request], Reply]: ...
+    def __get__(self, party: Party | None, kind: type) -> Any:
+        """The procedure itself on a class, its method on an owner."""
+        return self if party is None else partial(self, party)
 
 
-LOCAL_REQUEST: Procedure[DataOwner, Ask, GenOffer] = Procedure(
-    "local_request",
-    "neighgen",
-    Ask,
-    GenOffer,
-    lambda owner, ask: owner.local_request(ask),
-)
-FEED_FORWARD: Procedure[DataOwner, GenOffers, GenGradients] = Procedure(
-    "feed_forward", "neighgen", GenOffers, GenGradients,
-    lambda owner, offers: owner.feed_forward(offers),
-)  # fmt: skip
-UPDATE_NEIGHGEN: Procedure[DataOwner, GenGradient, GenDone] = Procedure(
-    "update_neighgen", "neighgen", GenGradient, GenDone,
-    lambda owner, gradient: owner.update_neighgen(gradient),
-)  # fmt: skip
-UPDATE_SHARED_NEIGHGEN: Procedure[DataOwner, SharedNeighGen, NeighGenUpdate] = Procedure(
-    "update_shared_neighgen", "neighgen", SharedNeighGen, NeighGenUpdate,
-    lambda owner, shared: owner.update_shared_neighgen(shared),
-)  # fmt: skip
-RECEIVE_SHARED_NEIGHGEN: Procedure[DataOwner, SharedNeighGen, Mended] = Procedure(
-    "receive_shared_neighgen", "neighgen", SharedNeighGen, Mended,
-    lambda owner, shared: owner.receive_shared_neighgen(shared), owed=True,
-)  # fmt: skip
-MEND_GRAPH: Procedure[DataOwner, Ask, Mended] = Procedure(
-    "mend_graph",
-    "neighgen",
-    Ask,
-    Mended,
-    lambda owner, ask: owner.mend_graph(ask),
-    owed=True,
-)
-MEND_BY_COPIES: Procedure[DataOwner, Ask, Mended] = Procedure(
-    "mend_by_copies", "neighgen", Ask, Mended,
-    lambda owner, ask: owner.mend_by_copies(ask), owed=True,
-)  # fmt: skip
-COUNT_CLASS_LINKS: Procedure[DataOwner, Ask, ClassLinks] = Procedure(
-    "count_class_links", "neighgen", Ask, ClassLinks,
-    lambda owner, ask: owner.count_class_links(ask),
-)  # fmt: skip
-MEND_BY_CLASSES: Procedure[DataOwner, ClassLinks, Mended] = Procedure(
-    "mend_by_classes", "neighgen", ClassLinks, Mended,
-    lambda owner, links: owner.mend_by_classes(links), owed=True,
-)  # fmt: skip
-SKETCH_FEATURES: Procedure[DataOwner, Subspace, Sketch] = Procedure(
-    "sketch_features", "neighgen", Subspace, Sketch,
-    lambda owner, subspace: owner.sketch_features(subspace),
-)  # fmt: skip
-MEND_BY_SUBSPACE: Procedure[DataOwner, Subspace, Mended] = Procedure(
-    "mend_by_subspace", "neighgen", Subspace, Mended,
-    lambda owner, subspace: owner.mend_by_subspace(subspace), owed=True,
-)  # fmt: skip
-RECEIVE_CLASSIFIER: Procedure[DataOwner, Classifier, Hits] = Procedure(
-    "receive_classifier", "classifier", Classifier, Hits,
-    lambda owner, classifier: owner.receive_classifier(classifier),
-)  # fmt: skip
-LOCAL_UPDATE_C: Procedure[DataOwner, Ask, ClassifierUpdate] = Procedure(
-    "local_update_c", "classifier", Ask, ClassifierUpdate,
-    lambda owner, ask: owner.local_update_c(ask),
-)  # fmt: skip
-TEST_CLASSIFIER: Procedure[DataOwner, Ask, Hits] = Procedure(
-    "test_classifier",
-    "evaluate",
-    Ask,
-    Hits,
-    lambda owner, ask: owner.test_classifier(ask),
-)
+PROCEDURES: dict[tuple[str, str], Procedure[Any, Any, Any]] = {}  # by file and name
 
-PROCEDURES: dict[str, Procedure[DataOwner, Any, Any]] = {
-    procedure.name: procedure
-    for procedure in (
-        LOCAL_REQUEST, FEED_FORWARD, UPDATE_NEIGHGEN, UPDATE_SHARED_NEIGHGEN,
-        RECEIVE_SHARED_NEIGHGEN, MEND_GRAPH, MEND_BY_COPIES, COUNT_CLASS_LINKS,
-        MEND_BY_CLASSES, SKETCH_FEATURES, MEND_BY_SUBSPACE, RECEIVE_CLASSIFIER,
-        LOCAL_UPDATE_C, TEST_CLASSIFIER,
-    )
-}  # fmt: skip
+
+def procedure(
+    *,
+    phase: Phase,
+    uses: Use = Open,
+    shapes: Callable[[Plan], Mapping[str, Form]] = no_form,
+    leaves: str | Callable[[Config], str] = "",
+    owed: bool = False,
+    keeps: Callable[[Any], Kept] | None = None,
+    after: str | None = None,
+    check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
+    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
+) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
+    """Make a function of an owner and a message one that a server can ask for.
+
+    Args:
+        phase: When it is asked for; traffic and time are counted by it.
+        uses: What the reply is for: ``Summed``, ``Sealed`` or ``Open``.
+        shapes: The form of the reply's tensors in an agreed run, by field.
+        leaves: What leaves the house, in one sentence; settings as ``{config.model.widths}``.
+            Empty where nothing does but that it is done.
+        owed: Whether an owner that missed it gets it before anything else is asked.
+        keeps: The part of the owner that it changes and that must outlast a restart. Where the
+            request names a round, every round is kept.
+        after: The name of a procedure: only owners that answered it last time are asked.
+        check: What else may be wrong with a reply, beside its form: the reason, or None.
+        sizes: How far a reply would move what is averaged, by what is measured; of the φ that
+            was broadcast last, the request and the reply.
+    """
+
+    def declare(
+        function: Callable[[Party, Request], Reply],
+    ) -> Procedure[Party, Request, Reply]:
+        made = Procedure(
+            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes
+        )
+        PROCEDURES[made.module, made.name] = made
+        return made
+
+    return declare
+
+
+def procedures_in(*modules: str) -> dict[str, Procedure[Any, Any, Any]]:
+    """The procedures that stand in those files, by name."""
+    return {name: one for (file, name), one in PROCEDURES.items() if file in modules}

@@ -30,7 +30,7 @@ def encode(message: Message) -> bytes:
     if type(message) not in MESSAGES:
         raise ProtocolError(
             f"A {type(message).__name__} is no message and must not leave its owner. Messages "
-            "are listed in fedsage/protocol/messages.py."
+            "are classes with @message."
         )
     return to_bytes(message)
 

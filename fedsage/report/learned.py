@@ -13,9 +13,9 @@ from fedsage.report.read import Run
 def curves(groups: Mapping[str, Sequence[Run]]) -> str:
     """Validation accuracy and loss over rounds."""
     wanted = (
-        ("classifier", "validation", "accuracy on validation nodes"),
-        ("classifier", "loss", "training loss of the classifier"),
-        ("neighgen", "loss", "training loss of NeighGen"),
+        ("training", "validation", "accuracy on validation nodes"),
+        ("training", "loss", "training loss of the classifier"),
+        ("mending", "loss", "training loss of NeighGen"),
     )
     figures = []
     for phase, key, title in wanted:

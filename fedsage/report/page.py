@@ -15,7 +15,7 @@ from fedsage.report.learned import confusions, curves, labels, mending
 from fedsage.report.parts import figure, section, side_by_side, spread, table
 from fedsage.report.read import Run, by_method
 
-PHASES = ("load", "partition", "neighgen", "classifier", "evaluate")
+PHASES = ("load", "partition", "mending", "training", "evaluation")
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -173,7 +173,7 @@ def costs(groups: Mapping[str, Sequence[Run]]) -> str:
             [mean(run.result["bytes"][phase][way] for run in runs) / 1e6
              for runs in groups.values()],
         )
-        for phase in ("neighgen", "classifier")
+        for phase in ("mending", "training")
         for way in ("up", "down")
     ]  # fmt: skip
     time = bar_chart(names, seconds, "seconds", "s", stacked=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import DataError
-from fedsage.evaluation.results import HISTORY, RESULT
+from fedsage.runs.folder import HISTORY, RESULT
 
 COMPARISON = "compare.json"
 

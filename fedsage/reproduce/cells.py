@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsage.config import Config
-from fedsage.evaluation.results import commit, machine, versions, write_json
-from fedsage.prepare import way_of_mending
-from fedsage.runs import ignore_line, run_config
+from fedsage.files import write_json
+from fedsage.methods import find_method
+from fedsage.runs.execute import run_config
+from fedsage.runs.folder import commit, machine, versions
 
 Labels: TypeAlias = dict[str, str | int | float]
 
@@ -50,11 +51,11 @@ class Done:
 
 def fingerprint(config: Config) -> str:
     """A short checksum of all settings that a method's numbers depend on."""
-    way = way_of_mending(config.run.method, config.mend.how)
-    unused = {"none": {"mend", "neighgen"}, "neighgen": set(), "shared": set()}
+    way = find_method(config.run.method).way(config.mend.how)
+    unused = {"mend", "neighgen"} - {*way.sections}
     settings = config.model_dump(
         mode="json",
-        exclude=unused.get(way, {"neighgen"}) | {"federation"},
+        exclude=unused | {"federation"},
         exclude_defaults=True,  # so that a setting of a later version changes nothing
     )
     run = config.run
@@ -124,7 +125,7 @@ def leave_with_parent() -> None:
 
 def run_cell(config: Config, path: Path) -> None:
     """Run one cell and keep what came of it."""
-    result = run_config(config, ignore_line)
+    result = run_config(config)
     kept = {
         "record": asdict(result.record),
         "history": [asdict(line) for line in result.history],

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedsage.errors import ConfigError, nearest
-from fedsage.evaluation.results import commit, machine, versions, write_json
-from fedsage.files import write_atomically
+from fedsage.files import write_atomically, write_json
 from fedsage.reproduce import neighgen_figures, studies
 from fedsage.reproduce.cells import Cell, Done, run_cells
 from fedsage.reproduce.figures import save_figure
 from fedsage.reproduce.rows import study_rows
 from fedsage.reproduce.studies import Options, Output, Run
 from fedsage.reproduce.tables import Row, Table
+from fedsage.runs.folder import commit, machine, versions
 
 
 @dataclass(frozen=True, slots=True)

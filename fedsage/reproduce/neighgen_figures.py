@@ -12,9 +12,9 @@ import numpy as np
 from fedsage.data.load import load
 from fedsage.graph.partition import label_counts, partition
 from fedsage.graph.split import split_nodes
+from fedsage.paper import paper_values
 from fedsage.reproduce.cells import Done, Labels, grouped
 from fedsage.reproduce.figures import Panel
-from fedsage.reproduce.paper import paper_values
 from fedsage.reproduce.studies import DATASETS, METHODS, NAMES, Options, Output, Run, cells
 from fedsage.reproduce.tables import Row, Table, beside_paper
 from fedsage.rng import generator
@@ -110,7 +110,7 @@ def averages(history: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]
     """A value of every round of the classifier; of local models the mean."""
     rounds: dict[int, list[float]] = {}
     for line in history:
-        if line["phase"] == "classifier":
+        if line["phase"] == "training":
             rounds.setdefault(line["round"] + 1, []).append(float(line[key]))
     return {t: mean(found) for t, found in rounds.items()}
 
@@ -120,7 +120,7 @@ def time_of(history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     spent: dict[int, float] = {}
     before = 0.0
     for line in history:
-        t = line["round"] + 1 if line["phase"] == "classifier" else 0
+        t = line["round"] + 1 if line["phase"] == "training" else 0
         spent[t] = spent.get(t, 0.0) + line["seconds"] - before
         before = line["seconds"]
     total, found = spent.pop(0, 0.0), {}

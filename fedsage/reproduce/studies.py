@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from fedsage.config import Settings, load_config
 from fedsage.data.load import load
 from fedsage.graph.partition import partition
+from fedsage.paper import paper_values
 from fedsage.reproduce.cells import Cell, Done, Labels, grouped
 from fedsage.reproduce.figures import Panel
-from fedsage.reproduce.paper import paper_values
 from fedsage.reproduce.tables import Row, Table, beside_paper, paired
 
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic")

@@ -10,7 +10,7 @@ import pytest
 from fedsage.data.load import load
 from fedsage.data.npz import save_graph
 from fedsage.data.synthetic import synthetic
-from fedsage.evaluation.results import read_result
+from fedsage.runs.folder import read_result
 from tests.cli.conftest import SMALL, Call
 
 PROMISED = {
@@ -85,7 +85,7 @@ def test_compare_has_a_row_for_each_method_with_every_seed(fedsage: Call) -> Non
 
 
 def test_the_paper_s_value_stands_beside_its_cell() -> None:
-    from fedsage.reproduce.paper import paper_accuracy
+    from fedsage.paper import paper_accuracy
 
     assert paper_accuracy("fedsage", "cora", 3, "louvain") == 0.8656
     assert paper_accuracy("fedsage+", "msacademic", 10, "louvain") == 0.9314

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsage.evaluation.results import read_result
+from fedsage.runs.folder import read_result
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from tests.cli.conftest import SMALL
@@ -34,7 +34,7 @@ def test_a_run_does_not_load_the_compiler_of_torch() -> None:
     code = """
 import sys
 from fedsage.config import load_config
-from fedsage.runs import run_config
+from fedsage.runs.execute import run_config
 small = {"data": {"dataset": "synthetic"}, "synthetic": {"nodes": 60}}
 small |= {"classifier": {"rounds_c": 1}, "neighgen": {"rounds_gen": 1}}
 for kernel in ("fused", "torch"):

@@ -18,7 +18,7 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
-from fedsage.prepare import data_owners, mending_of, prepare
+from fedsage.runs.setup import data_owners, mending_of, prepare
 from fedsage.protocol.messages import MESSAGES
 from fedsage.protocol.wire import Message, encode
 from tests.conftest import SMALL

@@ -12,7 +12,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage
 from fedsage.models.parameters import sha256_of
-from fedsage.prepare import Setting, data_owners, prepare
+from fedsage.runs.setup import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 from fedsage.protocol.wire import Message, encode
 from tests.conftest import SMALL
@@ -39,7 +39,8 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     from fedsage.graph.partition import partition
-    from fedsage.runs import Stopwatch, execute, ignore_line
+    from fedsage.runs.events import Stopwatch
+    from fedsage.runs.execute import execute, ignore_line
 
     alone = partition(graph, 1, "random", 0)
     results = []

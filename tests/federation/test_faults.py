@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError, StorageError
-from fedsage.evaluation.results import HistoryLine
+from fedsage.runs.events import HistoryLine
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
@@ -24,7 +24,7 @@ from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Agreement, Hits
 from fedsage.protocol.procedures import TEST_CLASSIFIER
 from fedsage.protocol.wire import encode
-from fedsage.runs import ignore_line
+from fedsage.runs.execute import ignore_line
 from tests.federation.conftest import NAMES, SiteEngine, config_for
 
 Make = Callable[[], list[Site]]

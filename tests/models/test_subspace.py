@@ -10,7 +10,7 @@ from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.subspace import random_basis, reconstructions, sketch
-from fedsage.prepare import data_owners, first_basis, prepare
+from fedsage.runs.setup import data_owners, first_basis, prepare
 from fedsage.protocol.messages import Subspace
 from fedsage.protocol.server import common_subspace
 from fedsage.protocol.state import Sketched

@@ -18,7 +18,7 @@ from fedsage.models.gen_training import embed, joint_losses
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Counts
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
-from fedsage.prepare import Setting, data_owners, prepare
+from fedsage.runs.setup import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, GenGradient, GenOffers
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import add_up, average_neighgen, server_execution_for_gen
@@ -242,7 +242,7 @@ def test_fewer_partners_carry_less_and_what_they_carry_is_foretold(
     graph: Graph, owners: Partition
 ) -> None:
     from fedsage.methods import by_neighgen
-    from fedsage.prepare import exchange_bytes
+    from fedsage.runs.setup import exchange_bytes
 
     carried = {}
     for partners in (0, 1):

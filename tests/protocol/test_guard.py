@@ -15,7 +15,7 @@ from fedsage.errors import ConfigError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
-from fedsage.prepare import Setting, data_owners, mending_of, prepare
+from fedsage.runs.setup import Setting, data_owners, mending_of, prepare
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import (
     ClassifierUpdate,

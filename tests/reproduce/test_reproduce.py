@@ -14,7 +14,7 @@ from fedsage.reproduce.cells import Cell, Labels, fingerprint, run_cells
 from fedsage.reproduce.figures import Panel, save_figure
 from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.neighgen_figures import time_of
-from fedsage.reproduce.paper import paper_accuracy, paper_values
+from fedsage.paper import paper_accuracy, paper_values
 from fedsage.reproduce.studies import Options, Output, Run, accuracy_rows
 from fedsage.reproduce.tables import Table, beside_paper, paired
 from tests.conftest import SMALL

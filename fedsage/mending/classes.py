@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.mending.way import way_of_mending
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Ask, Mended, message
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Summed, procedure
+from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
+
+
+@message
+class ClassLinks:
+    """D_i → S, then summed S → every D_i: how many links there are from class to class.
+
+    Between training nodes alone: d_y × d_y numbers of which S needs the sum.
+    """
+
+    count: Float[Tensor, "d_y d_y"]
 
 
 def class_links(graph: Graph, train: NodeIds) -> Float[Array, "d_y d_y"]:
@@ -26,7 +44,7 @@ def class_neighbors(
     train: NodeIds,
     links: Float[Array, "d_y d_y"],
     count: int,
-    generator: np.random.Generator,
+    stream: np.random.Generator,
 ) -> Generated:
     """``count`` neighbors for every training node, by what classes its class is linked to.
 
@@ -42,9 +60,37 @@ def class_neighbors(
     available = np.bincount(graph.y[train], minlength=graph.num_classes)
     first = np.cumsum(available) - available
     weight = np.cumsum(links * (available > 0), axis=1)[graph.y[parents]]
-    draw = generator.random(len(parents)) * weight[:, -1]
+    draw = stream.random(len(parents)) * weight[:, -1]
     drawn = (weight <= draw[:, None]).sum(axis=1).clip(max=graph.num_classes - 1)
-    within = (generator.random(len(parents)) * available[drawn]).astype(np.int64)
+    within = (stream.random(len(parents)) * available[drawn]).astype(np.int64)
     possible = weight[:, -1] > 0
     rows = order[(first[drawn] + within)[possible]]
     return Generated(parents[possible], graph.x[rows])
+
+
+@procedure(
+    phase="mending",
+    uses=Summed,
+    shapes=lambda plan: {"count": (plan.d_y, plan.d_y)},
+    leaves="Before training, once: how many links there are from class to class between your "
+    "training nodes.",
+)
+def count_class_links(owner: DataOwner, ask: Ask) -> ClassLinks:
+    """Links from class to class between training nodes."""
+    return ClassLinks(torch.from_numpy(class_links(owner.graph, owner.split.train)))
+
+
+@procedure(phase="mending", owed=True)
+def mend_by_classes(owner: DataOwner, links: ClassLinks) -> Mended:
+    """Attach own training rows of the classes that all owners' links make likely."""
+    stream = generator(owner.seed, "mend by classes", owner.id)
+    train, leaves = owner.split.train, owner.config.mend.leaves
+    return owner.attach(
+        class_neighbors(owner.graph, train, links.count.numpy(), leaves, stream)
+    )
+
+
+@way_of_mending("classes")
+def by_classes(exchange: Exchange) -> None:
+    """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
+    exchange.all(mend_by_classes, exchange.sum(count_class_links, Ask(0)))

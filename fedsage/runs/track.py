@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from fedsage.errors import ConfigError, nearest
-from fedsage.evaluation.results import HistoryLine, RunRecord
+from fedsage.errors import ConfigError
+from fedsage.registry import Registry
+from fedsage.runs.events import HistoryLine
+from fedsage.runs.record import RunRecord
 
-PIP = {"tensorboard": "fedsage[track]", "mlflow": "mlflow"}
+Make: TypeAlias = "Callable[[Path, Mapping[str, Any]], Tracker]"
+TRACKERS: Registry[Make] = Registry("tracker", "tracker", "fedsage.runs.track")
+PIP = {"tensorboard": "fedsage[track]", "mlflow": "mlflow"}  # what to install
 
 
 @runtime_checkable
@@ -34,6 +38,7 @@ class Tracker(Protocol):
         """Write what is still in memory."""
 
 
+@TRACKERS("tensorboard")
 class TensorBoard:
     """Events in ``FOLDER/tensorboard``: curves by round, results beside settings."""
 
@@ -62,6 +67,7 @@ class TensorBoard:
         self.writer.close()
 
 
+@TRACKERS("mlflow")
 class MLflow:
     """A run on the server of ``$MLFLOW_TRACKING_URI``, or in ``FOLDER/mlflow.db``."""
 
@@ -102,12 +108,6 @@ class MLflow:
             self.client.set_terminated(self.id, "FAILED")
 
 
-TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-}
-
-
 class Tracking:
     """Several trackers as one, or none at all."""
 
@@ -115,7 +115,7 @@ class Tracking:
         self.trackers = list(trackers)
 
     def round(self, line: HistoryLine) -> None:
-        """Tell all of them: goes where ``fedsage.run`` takes ``on_round``."""
+        """Tell all of them."""
         for tracker in self.trackers:
             tracker.round(line)
 
@@ -134,11 +134,12 @@ def track(
     With ``fedsage.run``::
 
         with track(["tensorboard"], Path("runs/mine"), {"eta": 0.003}) as tracking:
-            result = fedsage.run(owners, on_round=tracking.round)
+            rounds = [lambda event: tracking.round(event.history)]
+            result = fedsage.run(owners, callbacks=rounds)
             tracking.result(result.record)
     """
     check_trackers(names)
-    trackers = [TRACKERS[name](folder, settings) for name in names]
+    trackers = [TRACKERS.find(name).thing(folder, settings) for name in names]
     try:
         yield Tracking(trackers)
     finally:
@@ -149,9 +150,8 @@ def track(
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse, before anything is trained, what is unknown or not installed."""
     for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(f"Cannot track by '{name}'.{nearest(name, TRACKERS)}")
-        if find_spec(name) is None:
+        TRACKERS.find(name)
+        if name in PIP and find_spec(name) is None:
             raise ConfigError(
                 f"--track {name} needs the package {name}, which is not installed. Install it "
                 f"with: pip install '{PIP[name]}'"

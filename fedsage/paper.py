@@ -19,7 +19,7 @@ SAME = {"fedsage+neighgen": "fedsage+"}  # the paper's FedSage+, whatever the pr
 @cache
 def paper_values() -> dict[str, Any]:
     """All of ``paper.toml``."""
-    text = files("fedsage.reproduce").joinpath("paper.toml").read_text(encoding="utf-8")
+    text = files("fedsage").joinpath("paper.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

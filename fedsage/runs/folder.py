@@ -1,4 +1,4 @@
-"""RunRecord: what a run found, as JSON in and out; and the folder it is kept in."""
+"""A run's folder: history, models, ``result.json`` with what the run was made with."""
 
 from __future__ import annotations
 
@@ -7,91 +7,23 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
-from fedsage.evaluation.diagnostics import Mending, mending_from
-from fedsage.files import PARTIAL, write_atomically
+from fedsage.evaluation.diagnostics import mending_from
+from fedsage.files import PARTIAL, write_atomically, write_json
+from fedsage.runs.events import HistoryLine
+from fedsage.runs.record import FORMAT, OwnerLine, RunRecord
 
-FORMAT = 1
 RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
 SETTINGS = "settings.json"  # in the checkpoint
 OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json")
+EARLIER = {"neighgen": "mending", "classifier": "training", "evaluate": "evaluation"}
 PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryLine:
-    """One round, as a line of ``history.jsonl``."""
-
-    phase: str
-    round: int
-    loss: float
-    validation: float | None  # none yet while NeighGen is trained
-    bytes: dict[str, int]  # up and down, of this phase so far
-    seconds: float  # since training began
-    owner: int | None = None  # whose local model, where every owner trains its own
-    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
-    picked: float | None = None  # share of nodes ever nearest, while owners exchange gradients
-    without: list[dict[str, Any]] = field(default_factory=list)  # who was left out, and why
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerLine:
-    """One owner at a glance."""
-
-    nodes: int
-    links: int | None  # what owners on other machines do not tell, nobody knows
-    train: int | None
-    val: int | None
-    test: int | None
-    skew: float | None  # of its labels: total variation from everyone's
-    labels: list[int]  # nodes of each class
-    local: float | None  # accuracy on its own test nodes, if it has any
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """The object of ``run --json``; ``result.json`` adds what it takes to repeat the run."""
-
-    method: str
-    dataset: str
-    owners: int
-    partition: str
-    seed: int
-    preset: str
-    engine: str
-    accuracy: dict[str, float | None]
-    macro_f1: float | None
-    seconds: dict[str, float]
-    cpu_seconds: float
-    cpu_seconds_by_phase: dict[str, float]
-    peak_rss_mb: float
-    bytes: dict[str, dict[str, int]]
-    graph: dict[str, int]
-    missing_links: int | None
-    model_sha256: str
-    out: str | None
-    round: int  # whose classifier was kept; for local models the mean
-    validation: float  # its accuracy on validation nodes, at the owners
-    validation_global: float | None  # the same, queried on the whole graph: for tuning
-    risk: float | None  # aggregated risk of Sec. 3.1 on test nodes
-    class_names: tuple[str, ...]
-    recall: list[float] | None  # of each class
-    confusion: list[list[int]] | None
-    labels: dict[str, list[float]] | None  # true and predicted shares of each class
-    per_owner: list[OwnerLine]
-    mending: Mending | None  # what was attached, where something was
-    view: str  # what owners query: the plain graph, the mended one, both; or mixed
-    missed: int = 0  # answers that did not come, or were refused
-    resumed: int = 0  # how often it was started again; seconds count from the last time
-    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +110,6 @@ def append_history(folder: Path, line: HistoryLine) -> None:
         os.close(handle)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file, all or nothing."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
 def write_result(folder: Path, record: RunRecord, provenance: Provenance) -> None:
     """Write ``result.json``; it comes last in a run's folder and says that the run is whole."""
     write_json(folder / RESULT, asdict(record) | asdict(provenance))
@@ -201,12 +127,33 @@ def read_result(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
     seen = found.get("format") if isinstance(found, dict) else None
+    if seen == 1:
+        return with_phases(found)
     if seen != FORMAT:
         raise DataError(
             f"{folder / RESULT} has format {seen}, this fedsage reads {FORMAT}. Update "
             "fedsage, or run it again."
         )
     return dict(found)
+
+
+def with_phases(found: dict[str, Any]) -> dict[str, Any]:
+    """A result of format 1, in which phases had other names."""
+    changed = {
+        key: {EARLIER.get(phase, phase): value for phase, value in found[key].items()}
+        for key in ("bytes", "seconds", "cpu_seconds_by_phase")
+    }
+    return found | changed | {"format": FORMAT}
+
+
+def read_history(folder: Path) -> list[HistoryLine]:
+    """The rounds of a run, in the order they ended."""
+    try:
+        text = (folder / HISTORY).read_text()
+        lines = [HistoryLine(**json.loads(line)) for line in text.splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder / HISTORY} cannot be read ({error}). Run it again.") from None
+    return [replace(line, phase=EARLIER.get(line.phase, line.phase)) for line in lines]
 
 
 def read_record(folder: Path) -> RunRecord:
@@ -235,19 +182,19 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         return None
 
 
+def check_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run under other settings, but for how long owners have."""
+    before = read_settings(folder)
+    for section, values in (before or {}).items():
+        for key, value in values.items() if section != "federation" else ():
+            if (now := settings[section].get(key)) != value:
+                raise ConfigError(
+                    f"The run in {folder} has other settings: {section}.{key} was {value} and "
+                    f"is now {now}. Leave out what is different, or start a new run in another "
+                    "folder."
+                )
+
+
 def end_checkpoint(folder: Path) -> None:
     """A finished run needs no checkpoint."""
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
-
-
-def peak_rss_mb() -> float:
-    """The most memory this process has held so far."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux; its ru_maxrss would count what the parent process held too
-        lines = status.read_text().splitlines()
-        return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM")), 0.0)
-    if sys.platform == "win32":
-        return 0.0
-    import resource  # is not there on Windows
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

@@ -1,0 +1,36 @@
+"""``fedsage methods``: all that can be chosen by name, each with its first sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsage.cli import options, show
+from fedsage.registry import Registry
+
+
+def methods(json: options.Json = False) -> None:
+    """List methods, ways of mending, backbones, aggregation rules and trackers."""
+    found = choices()
+    if json:
+        show.print_json(found)
+        return
+    for kind, entries in found.items():
+        show.print_words(kind, entries)
+
+
+def choices() -> dict[str, dict[str, str]]:
+    """By kind and name, what each says of itself."""
+    from fedsage.mending.way import WAYS
+    from fedsage.methods import all_methods
+    from fedsage.protocol.aggregate import RULES
+    from fedsage.runs.track import TRACKERS
+
+    registries: dict[str, Registry[Any]] = {
+        "ways of mending": WAYS,
+        "aggregation rules": RULES,
+        "trackers": TRACKERS,
+    }
+    return {"methods": all_methods()} | {
+        kind: {name: entry.about for name, entry in registry.ours().items()}
+        for kind, registry in registries.items()
+    }

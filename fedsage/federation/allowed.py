@@ -1,0 +1,61 @@
+"""Files of a user's own in a federation: no code travels, every party has allowed its copy.
+
+A setting may name a Python file (a way of mending, a backbone, a rule, a method). The parties
+agree on its checksum; each runs the copy in its own kit that has it, and refuses where there
+is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedsage.config import Config, overlaid
+from fedsage.errors import ConfigError, PrivacyError
+from fedsage.registry import checksum, is_file
+
+ALLOWED = "allowed"  # the folder in a kit
+PREFIX = "fedsage+"  # may stand before a file, in run.method
+
+
+def files_of(config: Config) -> dict[str, str]:
+    """The files that settings name, by setting."""
+    return {
+        f"{section}.{key}": value.removeprefix(PREFIX)
+        for section, values in config.model_dump().items()
+        for key, value in values.items()
+        if isinstance(value, str) and is_file(value)
+    }
+
+
+def checksums_of(config: Config) -> dict[str, str]:
+    """The checksums of those files, by setting."""
+    return {setting: checksum(path) for setting, path in files_of(config).items()}
+
+
+def allow(file: Path, folder: Path) -> Path:
+    """Copy a file to where a party keeps what it lets runs use."""
+    if not is_file(file.name) or not file.is_file():
+        raise ConfigError(f"{file} is no Python file. Name the .py file that runs may use.")
+    (folder / ALLOWED).mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copyfile(file, folder / ALLOWED / file.name))
+
+
+def with_own_copies(config: Config, wanted: Mapping[str, str], folder: Path) -> Config:
+    """The same settings, with this party's copies of the files that they name."""
+    here = {checksum(str(path)): path for path in (folder / ALLOWED).glob("*.py")}
+    for setting, path in files_of(config).items():
+        seen = wanted.get(setting, "")
+        if seen not in here:
+            raise PrivacyError(
+                f"The run uses {Path(path).name} (SHA-256 {seen[:12]}…) for {setting}, which "
+                "is not allowed here. Read the file, then allow it: 'fedsage federation allow "
+                f"KIT {Path(path).name}'."
+            )
+        section, _, key = setting.partition(".")
+        before = getattr(getattr(config, section), key)
+        prefix = PREFIX if before.startswith(PREFIX) else ""
+        changed = {section: {key: f"{prefix}{here[seen]}"}}
+        config = Config.model_validate(overlaid(config.model_dump(), changed))
+    return config

@@ -1,0 +1,65 @@
+"""Before training, at the server: owners join, and agree on the scale of their columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from fedsage.errors import ConfigError
+from fedsage.federation.site import Site
+from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Joined
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.tables.tables import mean_of, scale_of
+
+
+def agree(
+    exchange: Exchange,
+    run: str,
+    version: str,
+    settings: str,
+    files: Mapping[str, str],
+    names: Sequence[str],
+) -> dict[OwnerId, Joined]:
+    """Every owner joins, with the same features and classes as all others.
+
+    Who is not there is left out of the run. Owners compare versions themselves.
+    """
+    own = json.dumps(files)
+    asked = {i: Agreement(run, i, version, settings, own) for i in exchange.owners}
+    joined = exchange.all(Site.agree, asked)
+    exchange.leave_out([i for i in exchange.owners if i not in joined])
+    schemas = {i: reply.schema for i, reply in joined.items()}
+    check_same("schema", schemas, names, "Give every owner the same schema.toml.")
+    return joined
+
+
+def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hint: str) -> None:
+    """Refuse to start where parties differ, and name two of them."""
+    (first, here), *others = seen.items()
+    for other, there in others:
+        if there != here:
+            one, two = (
+                ("the server" if i < 0 else f"owner {names[i]}") for i in (first, other)
+            )
+            raise ConfigError(
+                f"The {what} differs: {one} has {here[:16]}, {two} has {there[:16]}. {hint}"
+            )
+
+
+def agree_on_scale(exchange: Exchange) -> ColumnScale:
+    """Mean and deviation of every column over all owners, from sums alone."""
+    everyone = len(exchange.owners)
+    sums = exchange.sum(Site.column_sums, Ask(0), least=everyone)
+    count, total = sums.count.numpy(), sums.total.numpy()
+    means = ColumnMeans(torch.from_numpy(mean_of(count, total)))
+    squares = exchange.sum(Site.column_squares, means, least=everyone).total.numpy()
+    found = scale_of(count, total, squares)
+    return ColumnScale(torch.from_numpy(found.mean), torch.from_numpy(found.std))
+
+
+def give_scale(exchange: Exchange, scale: ColumnScale) -> None:
+    """Every owner scales its columns; nobody may miss that."""
+    exchange.all(Site.receive_scale, scale, len(exchange.owners))

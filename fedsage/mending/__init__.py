@@ -1,0 +1,1 @@
+"""Ways of mending, one file each: messages, owners' procedures, the server's side, words."""

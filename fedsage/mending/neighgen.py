@@ -1,0 +1,323 @@
+"""NeighGen, the paper's way (Sec. 4): procedures A, C, D and E, then line 3 of Algorithm 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.graph.impair import num_hidden
+from fedsage.mending.way import way_of_mending
+from fedsage.models.gen_learner import GenLearner, mean_of
+from fedsage.models.neighgen import GenShape, NeighGen
+from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.form import AtMost, Each, Form, form_of, misfit
+from fedsage.protocol.guard import UPDATE, norm_of
+from fedsage.protocol.messages import Ask, Mended, OwnerId, combined, message
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import Sealed, Summed, procedure
+from fedsage.rng import Stream, generator
+
+
+@message
+class GenOffer:
+    """Procedure C, D_i → S → every D_j: what others need to run H^g_i on Z_i^t."""
+
+    t: int
+    z: Float[Tensor, "batch d_z"]  # Z_i^t
+    hg: Parameters  # H^g_i; the encoder H^e_i stays home
+
+
+@message
+class GenOffers:
+    """Procedure A, S → D_j: the offers of all other owners."""
+
+    of: dict[OwnerId, GenOffer]
+
+
+@message
+class GenGradients:
+    """Procedure D, D_j → S: for every other D_i, the gradient of L^f_{i,j} in H^g_i."""
+
+    of: dict[OwnerId, Parameters]
+
+
+@message
+class GenGradient:
+    """Procedure A, S → D_i: the sum of those gradients over all other owners, unweighted."""
+
+    t: int
+    hg: Parameters  # empty where there is no other owner
+
+
+@message
+class GenDone:
+    """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
+
+    loss: float  # Eq. (5), what D_i sees of it
+    degree: float  # L^d
+    feature: float  # L^f, first term
+    classification: float  # L^c
+
+
+def learner(owner: DataOwner) -> GenLearner:
+    """NeighGen at this owner."""
+    gen = owner.plan.gen
+    return owner.part(
+        "neighgen",
+        lambda: GenLearner(
+            owner.id, owner.graph, owner.split.train, owner.plan.shape, gen, owner.seed
+        ),
+    )
+
+
+@cache
+def blank(shape: GenShape) -> NeighGen:
+    """A NeighGen as it is in a run with these settings, for its shapes alone."""
+    return NeighGen(shape, generator(0, "shapes alone"))
+
+
+def hg_of(plan: Plan) -> Parameters:
+    """H^g with some weights or other."""
+    return parameters_of(blank(plan.gen.shape).hg)
+
+
+def fgen_form(plan: Plan) -> dict[str, Form]:
+    """The form of a gradient in H^g: dGen's count is whole and has none."""
+    return {k: form for k, form in form_of(hg_of(plan)).items() if k.startswith("fgen.")}
+
+
+def offer_form(plan: Plan) -> dict[str, Form]:
+    """The form of an offer."""
+    settings = plan.config.neighgen
+    z: Form = (AtMost(settings.batch_size), settings.widths[-1])
+    return {"z": z, "hg": form_of(hg_of(plan))}
+
+
+def stale(plan: Plan, owner: OwnerId, ask: Ask, offer: GenOffer) -> str | None:
+    """An offer of another round."""
+    same = offer.t == ask.t
+    return None if same else f"an offer of round {offer.t}, but round {ask.t} was asked for"
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=offer_form,
+    check=stale,
+    leaves="In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
+    "batch of your nodes and the weights of your generator, which the server hands to all "
+    "other owners.",
+)
+def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
+    r"""Procedure C (LocalRequest): :math:`Z_i^t` of a batch on Ḡ_i, and :math:`H^g_i`.
+
+    Note:
+        The paper prints :math:`V_i^t \in \bar V_i^t`; we read ⊆.
+    """
+    own = learner(owner)
+    own.begin(ask.t)
+    return GenOffer(ask.t, own.embeddings(ask.t), own.hg())
+
+
+def strange_gradients(
+    plan: Plan, owner: OwnerId, offers: GenOffers, reply: GenGradients
+) -> str | None:
+    """Gradients for others than those who made an offer."""
+    if set(reply.of) == set(offers.of):
+        return None
+    return f"gradients for owners {sorted(reply.of)}, offers of {sorted(offers.of)}"
+
+
+def size_of_gradients(phi: object, request: object, reply: GenGradients) -> dict[str, float]:
+    """The largest of the gradients."""
+    return {UPDATE: max((norm_of(gradient) for gradient in reply.of.values()), default=0.0)}
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=lambda plan: {"of": Each(fgen_form(plan))},
+    check=strange_gradients,
+    sizes=size_of_gradients,
+    leaves="In each of these rounds: gradients that tell the others how far their generated "
+    "features are from your nearest nodes.",
+)
+def feed_forward(owner: DataOwner, offers: GenOffers) -> GenGradients:
+    r"""Procedure D (FeedForward): for every other :math:`D_j` the gradient of its L^f.
+
+    Refuses a batch that is so small that the gradient would show single rows of X_i.
+    """
+    form, least = offer_form(owner.plan), owner.config.neighgen.min_batch
+    for j, offer in offers.of.items():
+        if len(offer.z) < least:
+            raise PrivacyError(
+                f"Owner {j} asks owner {owner.id} for a gradient over {len(offer.z)} "
+                f"embeddings, but below {least} it would show single rows of features. "
+                "Raise neighgen.batch_size, leave out owners that are so small, or lower "
+                "neighgen.min_batch only if you accept that risk."
+            )
+        if why := misfit(offer, form):
+            raise ProtocolError(
+                f"Owner {j}'s generator does not fit the agreed shape: {why}. Do all owners "
+                "use the same settings?"
+            )
+    own = learner(owner)
+    return GenGradients(
+        {j: own.gradient_for(j, offer.t, offer.z, offer.hg) for j, offer in offers.of.items()}
+    )
+
+
+@procedure(
+    phase="mending",
+    uses=Summed,
+    keeps=learner,
+    leaves="In each of these rounds: the losses of your generator.",
+)
+def update_neighgen(owner: DataOwner, gradient: GenGradient) -> GenDone:
+    r"""Procedure E (UpdateNeighGen): one step on Eq. (5) with its L^f taken from Eq. (6).
+
+    .. math::
+        \nabla \mathcal{L}_i = \nabla (\lambda^d \mathcal{L}^d + \lambda^f \mathcal{L}^f
+        + \lambda^c \mathcal{L}^c) + \lambda^f \alpha \nabla \mathcal{L}^f_{i,J}
+
+    Note:
+        The paper names Eq. (6) alone; dGen and the local classifier must learn too. α is
+        applied here and nowhere else. The others' gradient is one in H^g_i: it takes z_v
+        as given, as they do. Where an owner makes several steps a round, the first has
+        that gradient, the others are on Eq. (5) with Eq. (4).
+    """
+    settings = owner.config.neighgen
+    return local_steps(owner, gradient.t, gradient.hg, settings.alpha * settings.lambda_f)
+
+
+def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> GenDone:
+    """The steps of one round, the first with the others' gradient."""
+    own, steps = learner(owner), range(owner.config.neighgen.local_steps)
+    done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
+    return GenDone(
+        loss=mean_of([losses.joint for losses in done]),
+        degree=mean_of([losses.degree for losses in done]),
+        feature=mean_of([losses.feature for losses in done]),
+        classification=mean_of([losses.classification for losses in done]),
+    )
+
+
+@procedure(phase="mending", owed=True)
+def mend_graph(owner: DataOwner, ask: Ask) -> Mended:
+    """Algorithm 1, line 3: retrieve G'_i by NeighGen_i."""
+    return owner.attach(learner(owner).generated())
+
+
+def check_generator(plan: Plan) -> None:
+    """Refuse a NeighGen whose layers do not go with the classifier's."""
+    layers, of_model = len(plan.config.neighgen.widths), len(plan.config.model.widths)
+    if layers != of_model:
+        raise ConfigError(
+            f"neighgen.widths has {layers} layers and model.widths {of_model}, but both work "
+            "on the same neighborhoods. Give as many."
+        )
+
+
+def check_batches(plan: Plan) -> None:
+    """Refuse batches that other owners would refuse in the first round."""
+    check_generator(plan)
+    gen = plan.config.neighgen
+    for i, nodes in enumerate(plan.nodes):
+        hidden = num_hidden(nodes, gen.hide_ratio)
+        batch = min(gen.batch_size, nodes - hidden)
+        if len(plan.nodes) > 1 and batch < gen.min_batch:
+            raise PrivacyError(
+                f"Owner {i} has {nodes} nodes, of which {hidden} are hidden, and "
+                f"neighgen.batch_size is {gen.batch_size}: a batch of {batch} is below "
+                f"neighgen.min_batch {gen.min_batch}, where gradients show single rows of "
+                "features. Take a larger batch, fewer owners, or another way of mending."
+            )
+
+
+def exchange_bytes(plan: Plan) -> int:
+    """About how much the exchange carries: it grows with the square of owners."""
+    gen, owners = plan.config.neighgen, len(plan.nodes)
+    partners = min(gen.partners or owners, owners) - (0 if gen.partners else 1)
+    weights = sum(4 * weight.numel() for weight in hg_of(plan).values())
+    offer = weights + 4 * gen.batch_size * gen.widths[-1]
+    each = offer + partners * offer + partners * weights + weights
+    return gen.rounds_gen * owners * each
+
+
+@way_of_mending(
+    "neighgen",
+    rounds=lambda config: config.neighgen.rounds_gen,
+    check=check_batches,
+    carries=exchange_bytes,
+    sections=("mend", "neighgen"),
+)
+def by_neighgen(exchange: Exchange) -> None:
+    """The paper's generator, Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
+    for t in exchange.rounds(exchange.plan.config.neighgen.rounds_gen):
+        done = server_execution_for_gen(exchange, t)
+        exchange.end_round(t, done.loss, terms_of(done))
+    exchange.all(mend_graph, Ask(0))
+
+
+def terms_of(done: GenDone) -> Mapping[str, float]:
+    """The terms of the loss, for learning curves."""
+    return {
+        "degree": done.degree, "feature": done.feature, "classification": done.classification,
+    }  # fmt: skip
+
+
+def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
+    r"""Procedure A (ServerExecutionForGen): one round of federated NeighGen training.
+
+    Hands every owner's :math:`(Z_i^t, H^g_i)` to all others, and every owner the sum of what
+    comes back, :math:`\nabla \mathcal{L}^f_{i,J} \gets \sum_{j \in [M] \setminus \{i\}}
+    \nabla \mathcal{L}^f_{i,j}`, unweighted.
+
+    Note:
+        With ``neighgen.partners``, every offer goes to so many others, drawn anew in each
+        round, and their sum is scaled to what all others' would be on average.
+    """
+    partners, stream = (
+        exchange.plan.config.neighgen.partners,
+        exchange.plan.stream("partners", t),
+    )
+    offers = exchange.pass_on(local_request, Ask(t))  # C
+    chosen = partners_of(list(offers), partners, stream)
+    asked = {j: GenOffers({i: offers[i] for i in offers if j in chosen[i]}) for j in offers}
+    replies = exchange.pass_on(feed_forward, {j: o for j, o in asked.items() if o.of})  # D
+    sums = {
+        i: GenGradient(t, scaled_sum([replies[j].of[i] for j in chosen[i] if j in replies],
+                                     len(offers) - 1))
+        for i in offers
+    }  # fmt: skip
+    del offers, asked, replies  # M² gradients: no need to keep them while their sums are sent
+    return exchange.mean(update_neighgen, sums)  # E
+
+
+def partners_of(
+    owners: Sequence[OwnerId], count: int, stream: Stream
+) -> dict[OwnerId, list[OwnerId]]:
+    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
+    others = {i: [j for j in owners if j != i] for i in owners}
+    if not 0 < count < len(owners) - 1:
+        return others
+    return {
+        i: sorted(stream.choice(each, count, replace=False).tolist())
+        for i, each in others.items()
+    }
+
+
+def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:
+    """The sum as if ``all_of_them`` had answered as those who were asked did on average."""
+    total: Parameters = {}
+    for gradient in gradients:
+        total = combined(total, gradient) if total else gradient
+    if len(gradients) in (0, all_of_them):
+        return total
+    return {name: each * (all_of_them / len(gradients)) for name, each in total.items()}

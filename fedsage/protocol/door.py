@@ -1,0 +1,103 @@
+"""An owner's door: what may be asked, and the one chain that everything goes through to leave.
+
+A reply passes the links of the run (masks, noise and whole numbers will be such links), is held
+against the form that was agreed, becomes bytes, and gets a line in ``sent.jsonl``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fedsage.errors import PrivacyError, StorageError
+from fedsage.protocol.form import misfit
+from fedsage.protocol.messages import tensors_in
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import Procedure
+from fedsage.protocol.wire import encode
+
+SENT = "sent.jsonl"
+Link: TypeAlias = Callable[[Procedure[Any, Any, Any], Any], Any]  # a message to a message
+
+
+@dataclass(slots=True)
+class Door:
+    """The only way out of an owner's house.
+
+    Args:
+        asks: What may be asked for before a run is agreed on.
+        plan: The agreed run, once there is one.
+        links: What a reply goes through before it is checked.
+        folder: Where ``sent.jsonl`` is; None where nothing is logged, in simulations.
+    """
+
+    asks: Mapping[str, Procedure[Any, Any, Any]] = field(default_factory=dict)
+    plan: Plan | None = None
+    links: Sequence[Link] = ()
+    folder: Path | None = None
+    passed: str = ""  # checksum of what went through last
+
+    def asked(self, name: str) -> Procedure[Any, Any, Any]:
+        """The procedure of that name; refuses what the agreed run does not need."""
+        allowed = {**self.asks, **(self.plan.asks if self.plan else {})}
+        if name not in allowed:
+            raise PrivacyError(
+                f"'{name}' was asked for, which is no part of the agreed run. Nothing was sent."
+            )
+        return allowed[name]
+
+    def let_out(self, procedure: Procedure[Any, Any, Any], message: Any) -> bytes:
+        """The reply as it leaves; refuses what is no answer or does not fit the agreed run."""
+        for link in self.links:
+            message = link(procedure, message)
+        why = self.misfit(procedure, message)
+        if why:
+            raise PrivacyError(
+                f"A {type(message).__name__} must not leave: {why}. It does not fit the agreed "
+                "run; nothing was sent."
+            )
+        frame = encode(message)
+        if self.folder is not None:
+            self.log(procedure.name, message, frame)
+        return frame
+
+    def misfit(self, procedure: Procedure[Any, Any, Any], message: Any) -> str | None:
+        """Why a message may not leave in answer to ``procedure``."""
+        if type(message) is not procedure.reply:
+            return f"{procedure.name} is answered with a {procedure.reply.__name__}"
+        return misfit(message, procedure.shapes(self.plan)) if self.plan else None
+
+    def log(self, procedure: str, message: Any, frame: bytes) -> None:
+        """One line of ``sent.jsonl``."""
+        tensors = tensors_in(message)
+        self.passed = hashlib.sha256(frame).hexdigest()
+        self.write({
+            "procedure": procedure,
+            "type": type(message).__name__,
+            "tensors": len(tensors),
+            "shapes": sorted({tuple(tensor.shape) for tensor in tensors}),
+            "bytes": len(frame),
+            "sha256": self.passed,
+        })  # fmt: skip
+
+    def log_error(self, procedure: str, words: str) -> None:
+        """One line for an error that leaves in place of an answer."""
+        self.write({"procedure": procedure, "type": "error", "words": words})
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Add a line; what cannot be logged must not leave."""
+        assert self.folder is not None
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / SENT).open("a") as file:
+                file.write(json.dumps({"time": now, **line}) + "\n")
+        except OSError as error:
+            raise StorageError(
+                f"{SENT} cannot be written ({error.strerror}), so nothing was sent."
+            ) from None

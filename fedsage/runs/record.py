@@ -1,0 +1,223 @@
+"""The record of a run: its numbers put together for ``result.json``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedsage.config import Config
+from fedsage.evaluation.diagnostics import Mending
+from fedsage.evaluation.judge import Judgement
+from fedsage.graph.partition import label_counts, label_skew_of
+from fedsage.methods import Outcome
+from fedsage.models.parameters import sha256_of
+from fedsage.protocol.engine import Traffic
+from fedsage.protocol.procedures import Phase
+from fedsage.runs.events import Stopwatch
+from fedsage.runs.setup import Setup
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLine:
+    """One owner at a glance."""
+
+    nodes: int
+    links: int | None  # what owners on other machines do not tell, nobody knows
+    train: int | None
+    val: int | None
+    test: int | None
+    skew: float | None  # of its labels: total variation from everyone's
+    labels: list[int]  # nodes of each class
+    local: float | None  # accuracy on its own test nodes, if it has any
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The object of ``run --json``; ``result.json`` adds what it takes to repeat the run."""
+
+    method: str
+    dataset: str
+    owners: int
+    partition: str
+    seed: int
+    preset: str
+    engine: str
+    accuracy: dict[str, float | None]
+    macro_f1: float | None
+    seconds: dict[str, float]
+    cpu_seconds: float
+    cpu_seconds_by_phase: dict[str, float]
+    peak_rss_mb: float
+    bytes: dict[str, dict[str, int]]
+    graph: dict[str, int]
+    missing_links: int | None
+    model_sha256: str
+    out: str | None
+    round: int  # whose classifier was kept; for local models the mean
+    validation: float  # its accuracy on validation nodes, at the owners
+    validation_global: float | None  # the same, queried on the whole graph: for tuning
+    risk: float | None  # aggregated risk of Sec. 3.1 on test nodes
+    class_names: tuple[str, ...]
+    recall: list[float] | None  # of each class
+    confusion: list[list[int]] | None
+    labels: dict[str, list[float]] | None  # true and predicted shares of each class
+    per_owner: list[OwnerLine]
+    mending: Mending | None  # what was attached, where something was
+    view: str  # what owners query: the plain graph, the mended one, both; or mixed
+    missed: int = 0  # answers that did not come, or were refused
+    resumed: int = 0  # how often it was started again; seconds count from the last time
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a run found beside its classifiers; a federation's server knows less of it."""
+
+    method: str
+    owners: int
+    partition: str
+    local: float | None  # accuracy on owners' own test nodes
+    graph: dict[str, int]
+    class_names: tuple[str, ...]
+    per_owner: list[OwnerLine]
+    missing_links: int | None = None
+    judgement: Judgement | None = None  # queries for test nodes on the whole graph
+    validation_global: float | None = None
+    mending: Mending | None = None
+    mended: bool = True  # whether there is more than one graph to query
+    missed: int = 0
+    resumed: int = 0
+    out: Path | None = None
+
+
+def record_of(
+    config: Config,
+    watch: Stopwatch,
+    outcomes: Sequence[Outcome],
+    traffic: Mapping[Phase, Traffic],
+    facts: Facts,
+) -> RunRecord:
+    """All that ``run --json`` prints."""
+    judged = facts.judgement
+    return RunRecord(
+        method=facts.method,
+        dataset=config.data.dataset,
+        owners=facts.owners,
+        partition=facts.partition,
+        seed=config.run.seed,
+        preset=config.run.preset,
+        engine=config.run.engine,
+        accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
+        macro_f1=judged.macro_f1 if judged else None,
+        seconds={"total": time.perf_counter() - watch.started} | watch.seconds,
+        cpu_seconds=time.process_time() - watch.started_cpu,
+        cpu_seconds_by_phase=watch.cpu,
+        peak_rss_mb=peak_rss_mb(),
+        bytes={str(phase): asdict(counted) for phase, counted in traffic.items()},
+        graph=facts.graph,
+        missing_links=facts.missing_links,
+        model_sha256=sha256_of(all_parameters(outcomes)),
+        out=str(facts.out) if facts.out else None,
+        round=round(float(np.mean([outcome.round for outcome in outcomes]))),
+        validation=float(np.mean([outcome.validation for outcome in outcomes])),
+        validation_global=facts.validation_global,
+        risk=judged.risk if judged else None,
+        class_names=facts.class_names,
+        recall=judged.recall.tolist() if judged else None,
+        confusion=judged.confusion.tolist() if judged else None,
+        labels=labels_of(judged) if judged else None,
+        per_owner=facts.per_owner,
+        mending=facts.mending,
+        view=common_view(outcomes) if facts.mended else "plain",
+        missed=facts.missed,
+        resumed=facts.resumed,
+    )
+
+
+def average_local(setup: Setup, local: Sequence[float | None]) -> float | None:
+    """Over all test nodes; for local models over the models, as in the paper."""
+    counts = [len(split.test) for split in setup.splits]
+    if not sum(counts):
+        return None
+    weights = np.array(counts) > 0 if setup.method.owners == "alone" else np.array(counts)
+    return float(np.average([share or 0.0 for share in local], weights=weights))
+
+
+def common_view(outcomes: Sequence[Outcome]) -> str:
+    """What owners query; ``mixed`` where local models do not agree."""
+    views = {outcome.view for outcome in outcomes}
+    return views.pop() if len(views) == 1 else "mixed"
+
+
+def all_parameters(outcomes: Sequence[Outcome]) -> dict[str, torch.Tensor]:
+    """φ, or the φ of every local model under its number."""
+    if len(outcomes) == 1:
+        return outcomes[0].classifier.phi
+    return {
+        f"{i}/{name}": tensor
+        for i, outcome in enumerate(outcomes)
+        for name, tensor in outcome.classifier.phi.items()
+    }
+
+
+def sizes(setup: Setup) -> dict[str, int]:
+    """|V|, |E|, d_x and d_y of the whole graph."""
+    owners, graph = setup.owners, setup.graph
+    inside = sum(subgraph.num_links for subgraph in owners.subgraphs)
+    return {
+        "nodes": sum(subgraph.num_nodes for subgraph in owners.subgraphs),
+        "links": graph.num_links if graph else inside + (owners.missing_links or 0),
+        "features": owners.subgraphs[0].num_features,
+        "classes": owners.subgraphs[0].num_classes,
+    }
+
+
+def labels_of(judgement: Judgement) -> dict[str, list[float]]:
+    """True and predicted label distributions of the test nodes."""
+    return {
+        "true": judgement.true_labels.tolist(),
+        "predicted": judgement.predicted_labels.tolist(),
+    }
+
+
+def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
+    """Every owner at a glance."""
+    owners = setup.owners
+    parts = zip(
+        owners.subgraphs, setup.splits, label_skew_of(owners).tolist(), local, strict=True
+    )
+    return [
+        OwnerLine(
+            graph.num_nodes,
+            graph.num_links,
+            len(split.train),
+            len(split.val),
+            len(split.test),
+            skew,
+            label_counts(graph).tolist(),
+            hits,
+        )
+        for graph, split, skew, hits in parts
+    ]
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; its ru_maxrss would count what the parent process held too
+        lines = status.read_text().splitlines()
+        return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM")), 0.0)
+    if sys.platform == "win32":
+        return 0.0
+    import resource  # is not there on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

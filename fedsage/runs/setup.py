@@ -1,0 +1,167 @@
+"""What all methods on one seed have in common: owners, splits, the first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedsage.config import Config
+from fedsage.errors import ConfigError, DataError
+from fedsage.graph.attach import mend
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, label_counts
+from fedsage.graph.split import Split, split_nodes
+from fedsage.mending.way import Way
+from fedsage.methods import Method, find_method
+from fedsage.protocol.aggregate import RULES, Rule
+from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import procedures_in
+
+TRAINING = procedures_in(DataOwner.__module__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """A run before its first round: the plan, and what one process holds of everybody."""
+
+    config: Config
+    method: Method
+    way: Way  # of mending
+    rule: Rule  # by which one classifier is made of many
+    plan: Plan
+    owners: Partition
+    graph: Graph | None
+    splits: list[Split]
+
+
+def prepare(
+    config: Config,
+    owners: Partition,
+    graph: Graph | None,
+    method: Method | None = None,
+    rule: Rule | None = None,
+) -> Setup:
+    """Splits and first weights; they depend on the seed and never on the method.
+
+    ``method`` and ``rule`` stand in for those that ``config`` names.
+    """
+    seed, data = config.run.seed, config.data
+    chosen = method or find_method(config.run.method)
+    way = chosen.way(config.mend.how)
+    given = owners.splits or (None,) * owners.num_owners
+    splits = [
+        own or split_nodes(subgraph, data.train, data.val, seed, i)
+        for i, (subgraph, own) in enumerate(zip(owners.subgraphs, given, strict=True))
+    ]
+    check_device(config.run.device)
+    check_whole(owners, graph)
+    check_classes(owners, splits)
+    if graph is None and (chosen.owners == "whole" or way.truth):
+        raise ConfigError(
+            f"{chosen.name} needs the whole graph, but none was given. Pass evaluate_on=graph; "
+            "where nobody holds it, take fedsage."
+        )
+    first = owners.subgraphs[0]
+    sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
+    plan = plan_of(config, way, first.num_features, first.num_classes, sizes)
+    way.check(plan)
+    rule = rule or RULES.find(config.classifier.aggregate).thing
+    return Setup(config, chosen, way, rule, plan, owners, graph, splits)
+
+
+def plan_of(
+    config: Config,
+    way: Way,
+    num_features: int,
+    num_classes: int,
+    nodes: Sequence[int],
+    weights: Mapping[OwnerId, float] | None = None,
+    numbers: int | None = None,
+) -> Plan:
+    """Settings, shapes and what may be asked: they depend on no data but its size."""
+    asks = way.asks | TRAINING
+    return Plan(config, num_features, num_classes, tuple(nodes), asks, weights or {}, numbers)
+
+
+def data_owners(setup: Setup) -> list[list[DataOwner]]:
+    """The owners in groups that train together, each group by itself."""
+    if setup.method.owners == "whole":
+        return [[whole_owner(setup)]]
+    alone = setup.method.owners == "alone"
+    plan = setup.plan.alone() if alone else setup.plan
+    mended: list[Graph | None] = [None] * setup.owners.num_owners
+    if setup.way.truth and setup.graph:
+        missing = setup.way.truth(setup.graph, setup.owners.nodes)
+        mended = [mend(*pair) for pair in zip(setup.owners.subgraphs, missing, strict=True)]
+    parts = zip(setup.owners.subgraphs, setup.splits, mended, strict=True)
+    owners = [setup.method.owner(i, *part[:2], plan, part[2]) for i, part in enumerate(parts)]
+    return [[owner] for owner in owners] if alone else [owners]
+
+
+def whole_owner(setup: Setup) -> DataOwner:
+    """GlobSage's one owner: G, with the union of all owners' splits."""
+    assert setup.graph is not None  # prepare saw to it
+    pairs = list(zip(setup.owners.nodes, setup.splits, strict=True))
+
+    def union(part: str) -> np.ndarray:
+        return np.sort(np.concatenate([nodes[getattr(one, part)] for nodes, one in pairs]))
+
+    split = Split(union("train"), union("val"), union("test"))
+    return setup.method.owner(0, setup.graph, split, setup.plan.alone())
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(
+            f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
+        ) from None
+
+
+def check_whole(owners: Partition, graph: Graph | None) -> None:
+    """Refuse a whole graph that the owners' subgraphs were not cut from."""
+    if graph is None:
+        return
+    nodes = sum(len(ids) for ids in owners.nodes)
+    pairs = zip(owners.subgraphs, owners.nodes, strict=True)
+    if nodes != graph.num_nodes or any((part.y != graph.y[ids]).any() for part, ids in pairs):
+        raise DataError(
+            f"evaluate_on is not the graph that was partitioned ({graph.num_nodes} nodes, the "
+            f"owners have {nodes}). Pass the graph that fedsage.partition was given."
+        )
+
+
+def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
+    """Refuse a class that nobody trains on, and an owner who trains on nothing."""
+    pairs = list(zip(owners.subgraphs, splits, strict=True))
+    names = owners.subgraphs[0].class_names
+    if len(names) < 2:
+        raise DataError(
+            f"The graph has {len(names)} classes; a classifier needs two. Check the labels."
+        )
+    idle = [i for i, split in enumerate(splits) if not len(split.train)]
+    if idle:
+        raise DataError(
+            f"Owner {idle[0]} has {owners.subgraphs[idle[0]].num_nodes} nodes but none of them "
+            "is labelled, so it has nothing to train on. Label some of them, ask for fewer "
+            "owners, or take --partition random."
+        )
+    trained = np.bincount(
+        np.concatenate([graph.y[split.train] for graph, split in pairs]),
+        minlength=len(names),
+    )
+    missing = np.flatnonzero(trained == 0)
+    if len(missing):
+        count = int(sum(label_counts(graph)[missing[0]] for graph in owners.subgraphs))
+        raise DataError(
+            f"Class '{names[missing[0]]}' has no training node ({count} nodes in all). Drop "
+            "the class, label more nodes, or raise data.train."
+        )

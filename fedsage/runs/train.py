@@ -1,0 +1,187 @@
+"""One training from first to last round: which owners, which engine, which journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
+from fedsage.config import Config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.mending.way import Way
+from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
+from fedsage.models.classifier import NodeClassifier
+from fedsage.models.gen_learner import GenLearner
+from fedsage.protocol.aggregate import Rule
+from fedsage.protocol.engine import Traffic, no_traffic
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Phase
+from fedsage.protocol.progress import FORGET, Journal, RoundRecord
+from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
+from fedsage.runs.setup import Setup, data_owners
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """What came out of training, before it is judged."""
+
+    outcomes: list[Outcome]
+    traffic: dict[Phase, Traffic]  # that crossed a boundary
+    owners: list[DataOwner]
+    resumed: int = 0  # how often it was started again
+
+
+def train(setup: Setup, watch: Stopwatch, observe: Observer, checkpoint: Path | None) -> Trained:
+    """Run the method.
+
+    With ``checkpoint``, every round is kept in that folder, and a run that was stopped goes
+    on after the last round in it.
+    """
+    groups = data_owners(setup)
+    together = setup.method.owners == "federated"
+    traffic, outcomes, resumed = no_traffic(), [], 0
+    for k, owners in enumerate(groups):
+        engine = InProcessEngine(owners, setup.config.run.workers, folder=checkpoint)
+        exchange = Exchange(engine, setup.plan)
+        traffic = engine.traffic if together else traffic  # alone, nothing crosses
+        if checkpoint is not None and setup.method.train is fedsage:
+            name = "model-{k}" if setup.method.owners == "alone" else "server"
+            exchange.journal = journal_of(exchange, checkpoint / name.format(k=k))
+        Rounds(
+            exchange,
+            observe,
+            traffic,
+            class_names=owners[0].graph.class_names,
+            owner=owners[0].id if setup.method.owners == "alone" else None,
+            owners=owners if together else (),
+        )
+        outcomes.append(
+            run_method(exchange, setup.config, setup.way, setup.rule, watch, setup.method.train)
+        )
+        resumed = max(resumed, getattr(exchange.journal, "resumed", 0))
+    return Trained(outcomes, traffic, [owner for group in groups for owner in group], resumed)
+
+
+def run_method(
+    exchange: Exchange,
+    config: Config,
+    way: Way,
+    rule: Rule,
+    watch: Stopwatch,
+    loop: Loop = fedsage,
+) -> Outcome:
+    """Mend and train, as the settings say; time spent on mending is counted apart."""
+
+    def mend(exchange: Exchange) -> None:
+        with watch.phase("mending"):
+            way.mend(exchange)
+
+    return fedsage_plus(
+        exchange,
+        exchange.plan.phi,
+        mend=mend,
+        train=loop,
+        rounds_c=config.classifier.rounds_c,
+        selection=config.classifier.selection,
+        queries=config.mend.queries,
+        rule=rule,
+    )
+
+
+def journal_of(exchange: Exchange, folder: Path) -> Journal:
+    """Where the server keeps its rounds; its owners are brought to where it starts."""
+    assert isinstance(exchange.engine, InProcessEngine)
+    keepers = list(exchange.engine.keepers.values())
+    states: list[ServerState] = []
+
+    def can(state: ServerState) -> bool:
+        states.append(state)
+        return all(keeper.has(*step_of(state, keeper.owner.id)) for keeper in keepers)
+
+    journal = DiskJournal(folder, exchange, can)
+    if journal.resumed:
+        for keeper in keepers:
+            keeper.restore(*step_of(states[-1], keeper.owner.id))
+    return journal
+
+
+class Rounds:
+    """Makes events of an exchange's rounds; those from before a restart come first.
+
+    Args:
+        exchange: Its misses are taken out of it, and stand in the line of their round.
+        observe: Gets the events.
+        traffic: What crosses a boundary.
+        class_names: For the model in the event.
+        owner: Whose local model it is, where every owner trains its own.
+        owners: Whose nodes may be the nearest to what others generate.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        observe: Observer,
+        traffic: Mapping[Phase, Traffic],
+        class_names: tuple[str, ...] = (),
+        owner: int | None = None,
+        owners: Sequence[DataOwner] = (),
+    ) -> None:
+        self.exchange, self.observe, self.traffic = exchange, observe, traffic
+        self.class_names, self.owner, self.owners = class_names, owner, owners
+        journal = exchange.journal
+        self.lines: list[dict[str, Any]] = (
+            journal.lines if isinstance(journal, DiskJournal) else []
+        )
+        for line in list(self.lines):
+            observe(Event("round", line["phase"], HistoryLine(**line)))
+        before = self.lines[-1]["seconds"] if self.lines else 0.0
+        self.start = time.perf_counter() - before
+        exchange.on_round = self
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round is over."""
+        line = HistoryLine(
+            record.phase,
+            record.t,
+            record.loss,
+            record.validation,
+            asdict(self.traffic[record.phase]),
+            time.perf_counter() - self.start,
+            self.owner,
+            record.terms,
+            share_picked(self.owners) if record.phase == "mending" else None,
+            [asdict(miss) for miss in self.exchange.misses],
+        )
+        self.exchange.misses.clear()
+        self.lines.append(asdict(line))
+        self.observe(
+            Event("round", record.phase, line, _model=self.model(record), _stop=self.stop)
+        )
+
+    def model(self, record: RoundRecord) -> Callable[[], NodeClassifier | None]:
+        """The classifier after that round, made when somebody asks for it."""
+        if record.classifier is None:
+            return lambda: None
+        shape, phi = self.exchange.plan.shape, record.classifier.phi
+        return lambda: NodeClassifier(shape, phi, self.class_names)
+
+    def stop(self) -> None:
+        """Let this be the last round of its phase."""
+        self.exchange.stopping = True
+
+
+def share_picked(owners: Sequence[DataOwner]) -> float | None:
+    """The share of all owners' nodes that were ever the nearest to a generated neighbor.
+
+    None where nobody searched.
+    """
+    parts = [part for owner in owners for part in owner.parts.values()]
+    picked = [part.picked for part in parts if isinstance(part, GenLearner)]
+    share = float(np.concatenate(picked).mean()) if picked else 0.0
+    return share or None

@@ -178,6 +178,16 @@ def append_history(folder: Path, line: HistoryLine) -> None:
         os.close(handle)
 
 
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a folder's ``history.jsonl``."""
+    try:
+        return [json.loads(line) for line in (folder / HISTORY).read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder / HISTORY} cannot be read ({error}). Run it again, or leave it out."
+        ) from None
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, all or nothing."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
@@ -198,13 +208,17 @@ def read_result(folder: Path) -> dict[str, Any]:
             f"{folder} holds no finished run: there is no {RESULT}. Give the folder that "
             "'fedsage run' wrote to."
         ) from None
+    except OSError as error:
+        raise DataError(
+            f"{folder / RESULT} cannot be read ({error.strerror}). Check its permissions."
+        ) from None
     except ValueError as error:
         raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
     seen = found.get("format") if isinstance(found, dict) else None
     if seen != FORMAT:
         raise DataError(
-            f"{folder / RESULT} has format {seen}, this fedsage reads {FORMAT}. Update "
-            "fedsage, or run it again."
+            f"{folder / RESULT} has format {seen}, but this fedsage reads format {FORMAT}. "
+            "Update fedsage, or run it again."
         )
     return dict(found)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import DataError
-from fedsage.evaluation.results import HISTORY, RESULT
+from fedsage.evaluation.results import RESULT, read_history, read_result
 
 COMPARISON = "compare.json"
 
@@ -62,14 +62,7 @@ def compared_methods(folder: Path) -> dict[str, int]:
 
 def read_run(folder: Path) -> Run:
     """One run."""
-    try:
-        result = json.loads((folder / RESULT).read_text())
-        lines = (folder / HISTORY).read_text().splitlines()
-        return Run(folder, result, [json.loads(line) for line in lines])
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder} cannot be read ({error}). Run it again, or leave it out."
-        ) from None
+    return Run(folder, read_result(folder), read_history(folder))
 
 
 def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:

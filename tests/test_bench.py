@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
 from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.fresh import fresh
 from fedsage.bench.hot_spots import (
     adam_figures,
     beside_bound,
@@ -20,8 +21,10 @@ from fedsage.bench.plain import plain_step
 from fedsage.bench.scale import STEPS, Case, figures_of, take
 from fedsage.bench.step import adam_flops, compared, step_flops, step_seconds
 from fedsage.bench.traffic import dense_exchange, graph_bytes
+from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_per_share
 from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
+from fedsage.evaluation.results import peak_rss_mb
 from fedsage.graph.graph import Graph
 from fedsage.models.graphsage import SageShape
 from fedsage.models.training import Training
@@ -59,6 +62,27 @@ def test_a_large_run_is_taken_step_by_step() -> None:
     assert any("round 1" in words for words in said)
     names = [one.name for one in figures_of(Case("small", 300, 3), [found, found])]
     assert names[:2] == ["scale, small, peak memory", "scale, small, wall time"]
+
+
+def test_work_in_a_fresh_process_answers_as_a_call_does() -> None:
+    assert fresh(decoder_flops, sizes=[2, 3, 4], rows=5) == decoder_flops([2, 3, 4], 5)
+    assert fresh(peak_rss_mb) < peak_rss_mb()
+
+
+def test_a_run_s_costs_are_told_by_phase() -> None:
+    settings = {
+        "run": {"method": "fedsage"},
+        "data": {"dataset": "synthetic", "owners": 3},
+        "synthetic": {"nodes": 100, "features": 20},
+        "classifier": {"rounds_c": 2},
+    }
+    found = costs_of_run(settings)
+    assert found == json.loads(json.dumps(found))
+    assert found["rounds"]["classifier"] == 2 and found["bytes"]["classifier"]["up"] > 0
+    assert found["cpu"] > 0 and found["peak_mb"] > 50
+    (taken,) = seconds_per_round(settings, workers=[1, 2], repeats=1)
+    assert len(taken) == 2 and min(taken) > 0
+    assert min(min(seconds_per_share([1, 2], repeats=1))) > 0
 
 
 def test_a_dense_exchange_is_what_algorithm_1_would_send(graph: Graph) -> None:

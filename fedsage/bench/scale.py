@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
-from fedsage.bench.figure import Figure, figure_of, in_process
+from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.fresh import fresh
 from fedsage.data.synthetic import synthetic
 from fedsage.evaluation.results import HistoryLine, peak_rss_mb
 from fedsage.graph.communities import LARGE
@@ -73,14 +75,14 @@ def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure
 
 def measured(case: Case) -> dict[str, float]:
     """A case in a process of its own, which tells on stderr how it goes."""
-    found: dict[str, float] = json.loads(
-        in_process(
-            "import json, sys; from fedsage.bench.scale import Case, take; "
-            f"say = lambda words: print('{case.name}: ' + words, file=sys.stderr, flush=True); "
-            f"print(json.dumps(take({case!r}, say)))"
-        )
-    )
+    found: dict[str, float] = fresh(take_aloud, case=asdict(case))
     return found
+
+
+def take_aloud(case: dict[str, Any]) -> dict[str, float]:
+    """The same as :func:`take`, for a case that came as JSON."""
+    one = Case(**case)
+    return take(one, lambda words: print(f"{one.name}: {words}", file=sys.stderr, flush=True))
 
 
 def take(case: Case, say: Callable[[str], None]) -> dict[str, float]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TypeAlias
 
 import numpy as np
+
+Stream: TypeAlias = np.random.Generator  # for code that draws, and has no other use for NumPy
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:

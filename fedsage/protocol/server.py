@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 
 from fedsage.errors import ProtocolError
@@ -25,7 +24,7 @@ from fedsage.protocol.messages import (
     Subspace,
     View,
 )
-from fedsage.rng import generator
+from fedsage.rng import Stream, generator
 
 
 def server_execution_for_gen(
@@ -55,7 +54,7 @@ def server_execution_for_gen(
 
 
 def partners_of(
-    owners: Sequence[OwnerId], count: int, stream: np.random.Generator
+    owners: Sequence[OwnerId], count: int, stream: Stream
 ) -> dict[OwnerId, list[OwnerId]]:
     r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
     others = {i: [j for j in owners if j != i] for i in owners}

@@ -18,12 +18,11 @@ from fedsage.errors import nearest
 from fedsage.shapes import Array
 from fedsage.tables.cells import Cells
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import Feature, Schema
+from fedsage.tables.schema import PARTS, Feature, Schema
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LARGEST = float(np.finfo(np.float32).max)
 NOTHING = {"na", "nan", "n/a", "null", "none", "nil", "?", "-", "."}  # meant as an empty cell
-PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

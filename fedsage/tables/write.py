@@ -16,12 +16,11 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import SCHEMA, Feature, Schema, names_of, write_schema
+from fedsage.tables.schema import PARTS, SCHEMA, Feature, Schema, names_of, write_schema
 from fedsage.tables.tables import Tables
 
 Format: TypeAlias = Literal["csv", "parquet"]
 Columns: TypeAlias = Mapping[str, Sequence[str] | Array]  # words, or numbers
-PARTS = ("train", "val", "test")
 
 
 def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> Tables:

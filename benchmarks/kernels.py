@@ -15,7 +15,7 @@ from typing import Any
 from fedsage.compare import compare
 from fedsage.config import Config, load_config
 from fedsage.evaluation.results import RunRecord, commit, machine, versions, write_json
-from fedsage.reproduce.tables import paired
+from fedsage.reproduce.tables import paired_difference
 from fedsage.runs import ignore_line, run_config
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
@@ -35,7 +35,7 @@ def by_either(dataset: str, seeds: range) -> Iterator[dict[str, Any]]:
             "fused": ours.global_,
             "torch": other.global_,
             "cpu_seconds": {"fused": ours.cpu_seconds, "torch": other.cpu_seconds},
-            "paired": paired(
+            "paired": paired_difference(
                 dict(zip(seeds, ours.global_["each"], strict=True)),
                 dict(zip(seeds, other.global_["each"], strict=True)),
             ),

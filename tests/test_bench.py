@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
 from fedsage.bench.figure import Figure, figure_of
-from fedsage.bench.fresh import fresh
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.hot_spots import (
     adam_figures,
     beside_bound,
@@ -18,8 +18,8 @@ from fedsage.bench.hot_spots import (
     decoder_flops,
 )
 from fedsage.bench.plain import plain_step
-from fedsage.bench.scale import STEPS, Case, figures_of, take
-from fedsage.bench.step import adam_flops, compared, step_flops, step_seconds
+from fedsage.bench.scale import STEPS, Case, figures_of, run_case
+from fedsage.bench.step import adam_flops, beside_baseline, step_flops, step_seconds
 from fedsage.bench.traffic import dense_exchange, graph_bytes
 from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_per_share
 from fedsage.cli.bench import measured
@@ -56,7 +56,7 @@ def test_a_figure_is_the_median_with_its_spread() -> None:
 
 def test_a_large_run_is_taken_step_by_step() -> None:
     said: list[str] = []
-    found = take(Case("small", 300, 3, "fedsage+", rounds=1), said.append)
+    found = run_case(Case("small", 300, 3, "fedsage+", rounds=1), said.append)
     assert set(STEPS) <= set(found) and min(found.values()) >= 0
     assert found["peak_mb"] > 50 and found["wall"] > 0
     assert any("round 1" in words for words in said)
@@ -65,8 +65,10 @@ def test_a_large_run_is_taken_step_by_step() -> None:
 
 
 def test_work_in_a_fresh_process_answers_as_a_call_does() -> None:
-    assert fresh(decoder_flops, sizes=[2, 3, 4], rows=5) == decoder_flops([2, 3, 4], 5)
-    assert fresh(peak_rss_mb) < peak_rss_mb()
+    assert in_fresh_process(decoder_flops, sizes=[2, 3, 4], rows=5) == decoder_flops(
+        [2, 3, 4], 5
+    )
+    assert in_fresh_process(peak_rss_mb) < peak_rss_mb()
 
 
 def test_a_run_s_costs_are_told_by_phase() -> None:
@@ -107,8 +109,8 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     fedsage: Call,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(traffic, "OWNERS", (3,))
-    monkeypatch.setattr(traffic, "METHODS", ("fedsage", "fedsage+neighgen"))
+    monkeypatch.setattr(traffic, "MEASURED_OWNERS", (3,))
+    monkeypatch.setattr(traffic, "MEASURED_METHODS", ("fedsage", "fedsage+neighgen"))
     monkeypatch.setattr(traffic, "find", lambda name: None)
     done = fedsage("bench", "--suite", "bytes", "--json")
     assert done.code == 0, done.err
@@ -127,7 +129,7 @@ def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:
 
 
 def test_a_comparison_is_the_median_of_ratios_with_its_spread() -> None:
-    figure = compared("a", [1.0, 2.0, 4.0], [10.0, 10.0, 10.0], least=5)
+    figure = beside_baseline("a", [1.0, 2.0, 4.0], [10.0, 10.0, 10.0], least=5)
     assert (figure.ratio, figure.spread, figure.met) == (5.0, (2.5, 10.0), True)
 
 
@@ -153,9 +155,9 @@ def test_a_hot_spot_stands_beside_its_bound() -> None:
     made = [*decoder_figures("a", 50, repeats=2), *adam_figures("a", 50, repeats=2)]
     assert all(one.repeats == 2 and one.value > 0 for one in made)
     assert [one.at_most for one in made] == [None, 3.0, None, 3.0]
-    beside, above = beside_bound("a", [3e-3, 4e-3, 2e-3], [1e-3, 1e-3, 1e-3], "bound")
+    beside, ratio = beside_bound("a", [3e-3, 4e-3, 2e-3], [1e-3, 1e-3, 1e-3], "bound")
     assert (beside.value, beside.baseline) == (3.0, 1.0)
-    assert above.value == pytest.approx(3) and above.among == pytest.approx((2, 4))
+    assert ratio.value == pytest.approx(3) and ratio.among == pytest.approx((2, 4))
 
 
 def test_the_baseline_learns_what_it_is_compared_with() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from fedsage.bench.figure import Figure, figure_of, graphs, seconds
-from fedsage.bench.fresh import fresh
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.data.synthetic import synthetic
 from fedsage.evaluation.results import peak_rss_mb
 from fedsage.graph.partition import partition
@@ -48,7 +48,7 @@ def partition_suite(repeats: int = 3) -> Iterator[Figure]:
 
 def synthetic_suite(repeats: int = 3) -> Iterator[Figure]:
     """A million nodes and ten million links, in a process of its own."""
-    taken = [fresh(a_million_nodes) for _ in range(repeats)]
+    taken = [in_fresh_process(a_million_nodes) for _ in range(repeats)]
     where = "synthetic, 1M nodes, 10M links"
     yield figure_of(where, [one[0] for one in taken], "s", at_most=60)
     yield figure_of(f"{where}, peak memory", [one[1] for one in taken], "MB", at_most=4000)

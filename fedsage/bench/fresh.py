@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 
-def fresh(work: Callable[..., Any], **arguments: Any) -> Any:
+def in_fresh_process(work: Callable[..., Any], **arguments: Any) -> Any:
     """What ``work`` returns in a fresh process; arguments and answer travel as JSON.
 
     ``work`` is a function of a module, so that the process finds it by name.

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from fedsage.bench.figure import Figure, figure_of, graphs, seconds
-from fedsage.bench.fresh import fresh
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.hot_spots import adam_figures, decoder_figures, matching_figures
 from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import DATASETS, find
@@ -74,7 +74,7 @@ def neighgen_suite(repeats: int = 3) -> Iterator[Figure]:
             "data": {"dataset": name, "owners": owners},
             "classifier": {"rounds_c": 1},
         }
-        taken = [fresh(costs_of_run, settings=settings) for _ in range(repeats)]
+        taken = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
         cpu = [one["cpu_by_phase"]["neighgen"] for one in taken]
         carried = [sum(one["bytes"]["neighgen"].values()) for one in taken]
         rss = [one["peak_mb"] for one in taken]

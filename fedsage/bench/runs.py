@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import product
 
 from fedsage.bench.figure import Figure, figure_of
-from fedsage.bench.fresh import fresh
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_per_share
 from fedsage.data.datasets import DATASETS, find
 
 OPENFGL_SECONDS = 284  # CPU seconds of its FedSage+ on Cora, M = 3
-TRAINING = {  # CPU seconds of training that a run may take, one thread
+MOST_TRAINING_SECONDS = {  # CPU seconds of training that a run may take, one thread
     ("fedsage", "cora", 3): 2,
     ("fedsage", "msacademic", 3): 25,
     ("fedsage+neighgen", "cora", 3): 8,
@@ -24,13 +24,13 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
     """Whole runs in processes of their own: CPU seconds, peak memory, owners in parallel."""
     here = [name for name in DATASETS if find(name)] or ["synthetic"]
     cells = [*product(("fedsage", "fedsage+"), here, (3,))]
-    cells += [cell for cell in TRAINING if cell[1] in here and cell not in cells]
+    cells += [cell for cell in MOST_TRAINING_SECONDS if cell[1] in here and cell not in cells]
     for method, name, owners in cells:
         settings = {
             "run": {"method": method},
             "data": {"dataset": name, "owners": owners},
         }
-        taken = [fresh(costs_of_run, settings=settings) for _ in range(repeats)]
+        taken = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
         cpu, rss = ([one[key] for one in taken] for key in ("cpu", "peak_mb"))
         training = [
             sum(one["cpu_by_phase"][phase] for phase in ("neighgen", "classifier"))
@@ -40,7 +40,7 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
         most = OPENFGL_SECONDS / 20 if where == "fedsage+, cora, M = 3" else None
         limit = 1200 if name == "msacademic" and method != "fedsage+neighgen" else None
         yield figure_of(f"{where}, CPU", cpu, "s", at_most=most)
-        wanted = TRAINING.get((method, name, owners))
+        wanted = MOST_TRAINING_SECONDS.get((method, name, owners))
         yield figure_of(f"{where}, training, CPU", training, "s", at_most=wanted)
         yield figure_of(f"{where}, peak memory", rss, "MB", at_most=limit)
     yield two_threads(repeats)
@@ -49,7 +49,7 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
 
 def two_threads(repeats: int) -> Figure:
     """Products in two threads that share nothing, against one: what the machine gives."""
-    taken = fresh(seconds_per_share, threads=[1, 2], repeats=repeats)
+    taken = in_fresh_process(seconds_per_share, threads=[1, 2], repeats=repeats)
     return figure_of(
         "two threads that share nothing against one, a share of work",
         [two for _, two in taken],
@@ -65,7 +65,9 @@ def two_at_a_time(name: str, repeats: int, owners: int = 4, rounds: int = 20) ->
         "data": {"dataset": name, "owners": owners},
         "classifier": {"rounds_c": rounds},
     }
-    taken = fresh(seconds_per_round, settings=settings, workers=[1, 2], repeats=repeats)
+    taken = in_fresh_process(
+        seconds_per_round, settings=settings, workers=[1, 2], repeats=repeats
+    )
     return figure_of(
         f"fedsage, {name}, M = {owners}, a round, two owners at a time against one",
         [two for _, two in taken],

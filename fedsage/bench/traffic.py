@@ -10,13 +10,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from fedsage.bench.figure import Figure, figure_of
-from fedsage.bench.fresh import fresh
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import find
 from fedsage.data.load import load
 from fedsage.graph.graph import Graph
 
-METHODS = (
+MEASURED_METHODS = (
     "fedsage",
     "fedsage+subspace",
     "fedsage+classes",
@@ -24,7 +24,7 @@ METHODS = (
     "fedsage+neighgen",
     "fedsage+shared",
 )
-OWNERS = (3, 10)
+MEASURED_OWNERS = (3, 10)
 PHASES = ("neighgen", "classifier")
 KILO = 1e3
 
@@ -37,13 +37,13 @@ def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
     name = "cora" if find("cora") else "synthetic"
     graph = load(name)
     raw = graph_bytes(graph)
-    for owners, method in product(OWNERS, METHODS):
+    for owners, method in product(MEASURED_OWNERS, MEASURED_METHODS):
         settings = {
             "run": {"method": method},
             "data": {"dataset": name, "owners": owners},
             "classifier": {"rounds_c": 3},
         }
-        found = [fresh(costs_of_run, settings=settings) for _ in range(repeats)]
+        found = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
         for phase, way in product(PHASES, ("up", "down")):
             rounds = found[0]["rounds"][phase] or 1
             sent = [one["bytes"][phase][way] / rounds / KILO for one in found]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsage.evaluation.metrics import mean_and_std
-from fedsage.reproduce.cells import Done, Labels, grouped
+from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.tables import beside_paper
 
 NAMED = ("dataset", "M", "method")  # labels that have a key of their own in every row
@@ -61,7 +61,7 @@ def as_json(row: Row) -> dict[str, Any]:
 
 
 def study_rows(
-    done: Sequence[Done], paper: Callable[[Labels], Sequence[float] | None]
+    done: Sequence[FinishedCell], paper: Callable[[Labels], Sequence[float] | None]
 ) -> list[dict[str, Any]]:
     """One row for every group of a study's runs; the setting that is studied is a key more."""
     rows = []

@@ -94,12 +94,12 @@ def write_csv(columns: Columns, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(columns)
-    table.writerows(zip(*(cells(column) for column in columns.values()), strict=True))
+    table.writerows(zip(*(texts_of(column) for column in columns.values()), strict=True))
     text.flush()
     text.detach()
 
 
-def cells(column: Sequence[str] | Array) -> Iterable[str]:
+def texts_of(column: Sequence[str] | Array) -> Iterable[str]:
     """A column as text."""
     if isinstance(column, np.ndarray) and column.dtype == np.float64:
         return ("" if v != v else repr(v).removesuffix(".0") for v in column.tolist())

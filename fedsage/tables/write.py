@@ -45,7 +45,7 @@ def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> T
 
 
 def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
-    """Write one owner's folder: schema, nodes, edges, and features if there are sparse ones."""
+    """Write one owner's folder: schema, nodes, links, and features if any are sparse."""
     write_schema(tables.schema, folder / SCHEMA)
     ids = np.array(tables.ids, dtype=object)
     write_table(node_columns(tables), folder / f"nodes.{format}")

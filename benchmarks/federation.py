@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 
 from fedsage.config import Config, load_config
-from fedsage.runs.events import HistoryLine
-from fedsage.runs.folder import commit, machine, versions
-from fedsage.files import write_json
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
+from fedsage.files import write_json
+from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 

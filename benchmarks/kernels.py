@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedsage.runs.compare import compare
 from fedsage.config import Config, load_config
-from fedsage.runs.record import RunRecord
-from fedsage.runs.folder import commit, machine, versions
 from fedsage.files import write_json
-from fedsage.reproduce.tables import paired
+from fedsage.reproduce.tables import paired_difference
+from fedsage.runs.compare import compare
 from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.folder import commit, machine, versions
+from fedsage.runs.record import RunRecord
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 METHODS = ("fedsage", "fedsage+")
@@ -37,7 +37,7 @@ def by_either(dataset: str, seeds: range) -> Iterator[dict[str, Any]]:
             "fused": ours.global_,
             "torch": other.global_,
             "cpu_seconds": {"fused": ours.cpu_seconds, "torch": other.cpu_seconds},
-            "paired": paired(
+            "paired": paired_difference(
                 dict(zip(seeds, ours.global_["each"], strict=True)),
                 dict(zip(seeds, other.global_["each"], strict=True)),
             ),

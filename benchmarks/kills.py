@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsage.config import Config, load_config
-from fedsage.runs.folder import commit, machine, versions
 from fedsage.files import write_json
 from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 SMALL = {

@@ -18,16 +18,17 @@ import fedsage.models.fused_query
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):
-    import fedsage.cli.main
     import fedsage.compare
+
+    import fedsage.cli.main
     import fedsage.runs  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.runs.execute import RunResult, execute, ignore_line
 from fedsage.runs.events import Stopwatch
+from fedsage.runs.execute import RunResult, execute, ignore_line
 
 torch.set_num_threads(1)
 

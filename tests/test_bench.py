@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
 from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.hot_spots import (
     adam_figures,
     beside_bound,
@@ -17,15 +18,17 @@ from fedsage.bench.hot_spots import (
     decoder_flops,
 )
 from fedsage.bench.plain import plain_step
-from fedsage.bench.scale import STEPS, Case, figures_of, take
-from fedsage.bench.step import adam_flops, compared, step_flops, step_seconds
+from fedsage.bench.scale import STEPS, Case, figures_of, run_case
+from fedsage.bench.step import adam_flops, beside_baseline, step_flops, step_seconds
 from fedsage.bench.traffic import dense_exchange, graph_bytes
+from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_per_share
 from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.models.graphsage import SageShape
 from fedsage.models.training import Training
 from fedsage.rng import generator
+from fedsage.runs.record import peak_rss_mb
 from tests.cli.conftest import fedsage  # noqa: F401
 
 if TYPE_CHECKING:
@@ -53,12 +56,35 @@ def test_a_figure_is_the_median_with_its_spread() -> None:
 
 def test_a_large_run_is_taken_step_by_step() -> None:
     said: list[str] = []
-    found = take(Case("small", 300, 3, "fedsage+", rounds=1), said.append)
+    found = run_case(Case("small", 300, 3, "fedsage+", rounds=1), said.append)
     assert set(STEPS) <= set(found) and min(found.values()) >= 0
     assert found["peak_mb"] > 50 and found["wall"] > 0
     assert any("round 1" in words for words in said)
     names = [one.name for one in figures_of(Case("small", 300, 3), [found, found])]
     assert names[:2] == ["scale, small, peak memory", "scale, small, wall time"]
+
+
+def test_work_in_a_fresh_process_answers_as_a_call_does() -> None:
+    assert in_fresh_process(decoder_flops, sizes=[2, 3, 4], rows=5) == decoder_flops(
+        [2, 3, 4], 5
+    )
+    assert in_fresh_process(peak_rss_mb) < peak_rss_mb()
+
+
+def test_a_run_s_costs_are_told_by_phase() -> None:
+    settings = {
+        "run": {"method": "fedsage"},
+        "data": {"dataset": "synthetic", "owners": 3},
+        "synthetic": {"nodes": 100, "features": 20},
+        "classifier": {"rounds_c": 2},
+    }
+    found = costs_of_run(settings)
+    assert found == json.loads(json.dumps(found))
+    assert found["rounds"]["classifier"] == 2 and found["bytes"]["classifier"]["up"] > 0
+    assert found["cpu"] > 0 and found["peak_mb"] > 50
+    (taken,) = seconds_per_round(settings, workers=[1, 2], repeats=1)
+    assert len(taken) == 2 and min(taken) > 0
+    assert min(min(seconds_per_share([1, 2], repeats=1))) > 0
 
 
 def test_a_dense_exchange_is_what_algorithm_1_would_send(graph: Graph) -> None:
@@ -83,8 +109,8 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     fedsage: Call,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(traffic, "OWNERS", (3,))
-    monkeypatch.setattr(traffic, "METHODS", ("fedsage", "fedsage+neighgen"))
+    monkeypatch.setattr(traffic, "MEASURED_OWNERS", (3,))
+    monkeypatch.setattr(traffic, "MEASURED_METHODS", ("fedsage", "fedsage+neighgen"))
     monkeypatch.setattr(traffic, "find", lambda name: None)
     done = fedsage("bench", "--suite", "bytes", "--json")
     assert done.code == 0, done.err
@@ -103,7 +129,7 @@ def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:
 
 
 def test_a_comparison_is_the_median_of_ratios_with_its_spread() -> None:
-    figure = compared("a", [1.0, 2.0, 4.0], [10.0, 10.0, 10.0], least=5)
+    figure = beside_baseline("a", [1.0, 2.0, 4.0], [10.0, 10.0, 10.0], least=5)
     assert (figure.ratio, figure.spread, figure.met) == (5.0, (2.5, 10.0), True)
 
 
@@ -129,9 +155,9 @@ def test_a_hot_spot_stands_beside_its_bound() -> None:
     made = [*decoder_figures("a", 50, repeats=2), *adam_figures("a", 50, repeats=2)]
     assert all(one.repeats == 2 and one.value > 0 for one in made)
     assert [one.at_most for one in made] == [None, 3.0, None, 3.0]
-    beside, above = beside_bound("a", [3e-3, 4e-3, 2e-3], [1e-3, 1e-3, 1e-3], "bound")
+    beside, ratio = beside_bound("a", [3e-3, 4e-3, 2e-3], [1e-3, 1e-3, 1e-3], "bound")
     assert (beside.value, beside.baseline) == (3.0, 1.0)
-    assert above.value == pytest.approx(3) and above.among == pytest.approx((2, 4))
+    assert ratio.value == pytest.approx(3) and ratio.among == pytest.approx((2, 4))
 
 
 def test_the_baseline_learns_what_it_is_compared_with() -> None:

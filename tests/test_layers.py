@@ -41,6 +41,7 @@ LAYERS = [
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 MAY_SEE_CONFIG = {
+    "bench",
     "federation",
     "prepare",
     "conduct",

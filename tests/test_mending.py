@@ -15,9 +15,9 @@ from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_nodes
-from fedsage.runs.setup import data_owners, mending_of, prepare, way_of_mending
 from fedsage.runs.execute import RunResult
 from fedsage.runs.run import run
+from fedsage.runs.setup import data_owners, mending_of, prepare, way_of_mending
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
 from fedsage.models.classifier import load_models
-from fedsage.runs.setup import data_owners, mending_of, prepare
 from fedsage.protocol.messages import ClassifierUpdate, Hits
 from fedsage.protocol.wire import decode, encode
+from fedsage.runs.setup import data_owners, mending_of, prepare
 from fedsage.tables.schema import read_schema
 from fedsage.tables.tables import read_tables
 from tests.conftest import SMALL

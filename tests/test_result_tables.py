@@ -14,8 +14,7 @@ import pytest
 from fedsage.bench.figure import figure_of
 from fedsage.bench.suites import SUITES
 from fedsage.errors import DataError
-from fedsage.reproduce.tables import beside_paper
-from fedsage.reproduce.tables import paired as paired_by_seed
+from fedsage.reproduce.tables import beside_paper, paired_difference
 
 SCRIPTS = Path(__file__).parent.parent / "benchmarks"
 
@@ -53,7 +52,7 @@ def study(quick: bool = False) -> dict[str, object]:
     gaps = [
         where
         | {"what": f"{method} − fedsage", "queries": "global"}
-        | paired_by_seed(dict(enumerate(ours[method])), dict(enumerate(ours["fedsage"])))
+        | paired_difference(dict(enumerate(ours[method])), dict(enumerate(ours["fedsage"])))
         for method in ("fedsage+", "oracle")
     ]
     return {"quick": quick, "tables": [{"rows": rows}, {"rows": gaps}]}

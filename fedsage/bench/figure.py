@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,14 +76,8 @@ def graphs() -> Iterator[tuple[str, Graph]]:
         yield name, load(name)
 
 
-def seconds(work: Callable[..., object], *arguments: object) -> float:
+def seconds(work: Callable[..., object], *arguments: object, **named: object) -> float:
     """How long ``work`` takes."""
     start = time.perf_counter()
-    work(*arguments)
+    work(*arguments, **named)
     return time.perf_counter() - start
-
-
-def in_process(code: str) -> str:
-    """What a fresh Python prints for ``code``."""
-    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
-    return done.stdout.decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import product
 
@@ -12,8 +11,10 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from torch import Tensor
 
-from fedsage.bench.figure import Figure, figure_of, graphs, in_process, seconds
+from fedsage.bench.figure import Figure, figure_of, graphs, seconds
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.hot_spots import adam_figures, decoder_figures, matching_figures
+from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import DATASETS, find
 from fedsage.data.load import load
 from fedsage.graph.graph import squared_norms
@@ -68,18 +69,15 @@ def neighgen_suite(repeats: int = 3) -> Iterator[Figure]:
         yield from decoder_figures(f"neighgen, {name}", num_features, repeats)
         yield from adam_figures(f"neighgen, {name}", num_features, repeats)
     for name, owners in product(names, (3, 10)):
-        code = (
-            "from fedsage.config import load_config; from fedsage.runs import run_config; "
-            "config = load_config({'run': {'method': 'fedsage+neighgen'}, "
-            "'classifier': {'rounds_c': 1}, "
-            f"'data': {{'dataset': '{name}', 'owners': {owners}}}}}); "
-            "record = run_config(config, lambda line: None).record; "
-            "carried = record.bytes['neighgen']; "
-            "print([record.cpu_seconds_by_phase['mending'], carried['up'] + carried['down'], "
-            "record.peak_rss_mb])"
-        )
-        taken = [json.loads(in_process(code)) for _ in range(repeats)]
-        cpu, carried, rss = ([one[k] for one in taken] for k in range(3))
+        settings = {
+            "run": {"method": "fedsage+neighgen"},
+            "data": {"dataset": name, "owners": owners},
+            "classifier": {"rounds_c": 1},
+        }
+        taken = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
+        cpu = [one["cpu_by_phase"]["mending"] for one in taken]
+        carried = [sum(one["bytes"]["mending"].values()) for one in taken]
+        rss = [one["peak_mb"] for one in taken]
         where = f"neighgen, {name}, M = {owners}"
         yield figure_of(f"{where}, CPU", cpu, "s", at_most=MOST_CPU.get((name, owners)))
         big = (name, owners) == ("msacademic", 10)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
-from fedsage.bench.figure import Figure, figure_of, in_process
+from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.fresh import in_fresh_process
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
@@ -50,7 +52,7 @@ def scale_suite(repeats: int = 1) -> Iterator[Figure]:
     """Time and memory of whole runs; how time grows with the graph."""
     totals = []
     for case in GROWTH:
-        taken = [measured(case) for _ in range(repeats)]
+        taken = [run_case_apart(case) for _ in range(repeats)]
         totals.append([sum(one[step] for step in STEPS) for one in taken])
         yield from figures_of(case, taken)
     for small, large in pairwise(totals):
@@ -58,7 +60,7 @@ def scale_suite(repeats: int = 1) -> Iterator[Figure]:
         yield figure_of("scale, growth of CPU time for ten times the nodes", ratios, "×",
                         at_most=MOST_GROWTH)  # fmt: skip
     for case in OTHERS:
-        yield from figures_of(case, [measured(case) for _ in range(repeats)])
+        yield from figures_of(case, [run_case_apart(case) for _ in range(repeats)])
 
 
 def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure]:
@@ -72,19 +74,21 @@ def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure
             yield figure_of(f"{where}, {step}, CPU", [one[step] for one in taken], "s")
 
 
-def measured(case: Case) -> dict[str, float]:
+def run_case_apart(case: Case) -> dict[str, float]:
     """A case in a process of its own, which tells on stderr how it goes."""
-    found: dict[str, float] = json.loads(
-        in_process(
-            "import json, sys; from fedsage.bench.scale import Case, take; "
-            f"say = lambda words: print('{case.name}: ' + words, file=sys.stderr, flush=True); "
-            f"print(json.dumps(take({case!r}, say)))"
-        )
-    )
+    found: dict[str, float] = in_fresh_process(run_case_aloud, case=asdict(case))
     return found
 
 
-def take(case: Case, say: Callable[[str], None]) -> dict[str, float]:
+def run_case_aloud(case: dict[str, Any]) -> dict[str, float]:
+    """The same as :func:`run_case`, for a case that came as JSON."""
+    one = Case(**case)
+    return run_case(
+        one, lambda words: print(f"{one.name}: {words}", file=sys.stderr, flush=True)
+    )
+
+
+def run_case(case: Case, say: Callable[[str], None]) -> dict[str, float]:
     """Make the graph, cut it, train, judge, predict; CPU seconds of each, wall, peak memory."""
     warm_up()
     partition(synthetic(nodes=LARGE), 2, "louvain", 0)  # compiled where it is, before the clock

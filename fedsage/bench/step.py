@@ -21,7 +21,7 @@ from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
 WIDTHS = (64, 32)
-PRESETS: dict[str, tuple[Head, Training]] = {  # as in config.py
+STEP_PRESETS: dict[str, tuple[Head, Training]] = {  # as in config.py
     "paper": ("l2", Training(eta=1e-3)),
     "best": ("relu", Training(eta=3e-3, weight_decay=5e-4, dropout=0.3)),
 }
@@ -37,30 +37,30 @@ GEMM = 512  # rows and columns of the product that tells how fast the machine is
 def step_suite(repeats: int = 7) -> Iterator[Figure]:
     """One training step by each kernel, for the settings of both presets."""
     for name, graph in graphs():
-        for preset in PRESETS:
+        for preset in STEP_PRESETS:
             times = step_seconds(graph, repeats, preset)
             where = f"step, {name}, {preset}"
-            yield compared(
+            yield beside_baseline(
                 f"{where}, compiled against torch", times["fused"], times["torch"],
                 AGAINST_TORCH.get(name),
             )  # fmt: skip
-            yield compared(
+            yield beside_baseline(
                 f"{where}, compiled against plain torch", times["fused"], times["plain"],
                 AGAINST_PLAIN.get(name),
             )  # fmt: skip
-            yield compared(
+            yield beside_baseline(
                 f"{where}, torch against plain torch", times["torch"], times["plain"]
             )
-            yield above(
+            yield times_bound(
                 f"{where}, compiled ÷ arithmetic bound", times["fused"], times["bound"],
                 ABOVE_BOUND.get(name),
             )  # fmt: skip
-            yield above(
+            yield times_bound(
                 f"{where}, compiled ÷ bound without Adam", times["fused"], times["no adam"]
             )
 
 
-def above(
+def times_bound(
     name: str, ours: Sequence[float], bound: Sequence[float], most: float | None = None
 ) -> Figure:
     """How many times as long as the arithmetic would take."""
@@ -68,7 +68,7 @@ def above(
     return figure_of(name, times, "×", at_most=most)
 
 
-def compared(
+def beside_baseline(
     name: str, ours: Sequence[float], baseline: Sequence[float], least: float | None = None
 ) -> Figure:
     """Milliseconds of ours and of a baseline that was timed beside it, each time."""
@@ -81,7 +81,7 @@ def step_seconds(graph: Graph, repeats: int, preset: str = "paper") -> dict[str,
 
     All are measured in turn, on the same nodes: an epoch of one of three owners.
     """
-    head, training = PRESETS[preset]
+    head, training = STEP_PRESETS[preset]
     shape = SageShape(graph.num_features, graph.num_classes, WIDTHS, head)
     draws = generator(0, "bench")
     models = {kernel: GraphSage(shape, draws) for kernel in EPOCHS}

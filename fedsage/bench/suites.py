@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fedsage.bench.before_training import partition_suite, startup_suite, synthetic_suite
 from fedsage.bench.figure import Figure
 from fedsage.bench.gen_suites import matching_suite, neighgen_suite
-from fedsage.bench.runs import partition_suite, run_suite, startup_suite, synthetic_suite
+from fedsage.bench.runs import run_suite
 from fedsage.bench.scale import scale_suite
 from fedsage.bench.step import step_suite
 from fedsage.bench.traffic import bytes_suite

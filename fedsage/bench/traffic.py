@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from fedsage.bench.figure import Figure, figure_of, in_process
+from fedsage.bench.figure import Figure, figure_of
+from fedsage.bench.fresh import in_fresh_process
+from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import find
 from fedsage.data.load import load
 from fedsage.graph.graph import Graph
 
-METHODS = (
+MEASURED_METHODS = (
     "fedsage",
     "fedsage+subspace",
     "fedsage+classes",
@@ -23,7 +24,7 @@ METHODS = (
     "fedsage+neighgen",
     "fedsage+shared",
 )
-OWNERS = (3, 10)
+MEASURED_OWNERS = (3, 10)
 PHASES = ("mending", "training")
 KILO = 1e3
 
@@ -36,37 +37,25 @@ def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
     name = "cora" if find("cora") else "synthetic"
     graph = load(name)
     raw = graph_bytes(graph)
-    for owners, method in product(OWNERS, METHODS):
-        code = code_of(name, owners, method)
-        found = [json.loads(in_process(code)) for _ in range(repeats)]
+    for owners, method in product(MEASURED_OWNERS, MEASURED_METHODS):
+        settings = {
+            "run": {"method": method},
+            "data": {"dataset": name, "owners": owners},
+            "classifier": {"rounds_c": 3},
+        }
+        found = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
         for phase, way in product(PHASES, ("up", "down")):
             rounds = found[0]["rounds"][phase] or 1
             sent = [one["bytes"][phase][way] / rounds / KILO for one in found]
             if not max(sent):
                 continue
             dense = phase == "mending" and method == "fedsage+neighgen"
-            than = dense_exchange(graph, owners, found[0]["gen"])[way] if dense else raw
+            than = dense_exchange(graph, owners, found[0]["neighgen"])[way] if dense else raw
             many = f"{rounds} rounds, each" if phase == "mending" and rounds > 1 else "a round"
             when = "once" if not found[0]["rounds"][phase] else many
             title = f"{name}, M = {owners}, {method}, {phase} {way}, {when}"
             what = "dense exchange" if dense else "the graph"
             yield figure_of(f"{title}; {what}", sent, "kB", [than / KILO] * repeats)
-
-
-def code_of(dataset: str, owners: int, method: str) -> str:
-    """A run whose record is printed: bytes and rounds by phase."""
-    return (
-        "import json; from fedsage.config import load_config; "
-        "from fedsage.runs import run_config; lines = []; "
-        f"config = load_config({{'run': {{'method': '{method}'}}, "
-        f"'data': {{'dataset': '{dataset}', 'owners': {owners}}}, "
-        "'classifier': {'rounds_c': 3}}); "
-        "record = run_config(config, lines.append).record; "
-        "rounds = {phase: sum(line.phase == phase for line in lines) "
-        f"for phase in {PHASES!r}}}; "
-        "print(json.dumps({'bytes': record.bytes, 'rounds': rounds, "
-        "'gen': config.neighgen.model_dump(mode='json')}))"
-    )
 
 
 def graph_bytes(graph: Graph) -> int:

@@ -58,20 +58,25 @@ def bench(
 
 def measured(figure: Figure) -> str:
     """The median, and between what it lies where it was measured more than once."""
-    words = f"{number(figure.value)} {figure.unit}".strip()
+    words = f"{three_digits(figure.value)} {figure.unit}".strip()
     if figure.among is None or figure.repeats < 2:
         return words
-    return f"{words} ({number(figure.among[0])}–{number(figure.among[1])})"
+    return f"{words} ({three_digits(figure.among[0])}–{three_digits(figure.among[1])})"
 
 
 def against(figure: Figure) -> tuple[str, str, str, str]:
     """The baseline, the ratio to it and its spread, and what is wanted."""
-    base = "" if figure.baseline is None else f"{number(figure.baseline)} {figure.unit}"
-    ratio = "" if figure.ratio is None else f"{number(figure.ratio)}×"
+    base = "" if figure.baseline is None else f"{three_digits(figure.baseline)} {figure.unit}"
+    ratio = "" if figure.ratio is None else f"{three_digits(figure.ratio)}×"
     low, high = figure.spread or (0.0, 0.0)
-    return base, ratio, f"{number(low)}–{number(high)}" if high > low else "", figure.wanted
+    return (
+        base,
+        ratio,
+        f"{three_digits(low)}–{three_digits(high)}" if high > low else "",
+        figure.wanted,
+    )
 
 
-def number(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three digits, and no powers of ten for what is large."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -10,7 +10,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here
-from fedsage.errors import ConfigError, DataError, DataErrors
+from fedsage.errors import ConfigError, DataErrors
 
 app = typer.Typer(
     help="List, fetch, show and check graphs; start a schema for tables.", no_args_is_help=True
@@ -82,8 +82,8 @@ def check(
 
     ensure_here(graph)
     try:
-        if folders := owner_folders(graph):
-            print(owners_in_words(graph, folders))
+        if owner_folders(graph):
+            print(owners_in_words(graph))
         else:
             loaded = load(graph)
             print(
@@ -95,24 +95,11 @@ def check(
         raise typer.Exit(2) from None
 
 
-def owners_in_words(path: str, folders: list[Path]) -> str:
-    """A line on the owners in a folder; all that is wrong with any of them, if anything is."""
-    from fedsage.data.load import GRAPH, load, load_owner_tables
-    from fedsage.tables.tables import graph_of, pooled_scale
+def owners_in_words(path: str) -> str:
+    """A line on the owners in a folder; all problems of all of them, if there are any."""
+    from fedsage.data.owned import load_owners
 
-    if any((folder / GRAPH).exists() for folder in folders):
-        graphs = [load(str(folder)) for folder in folders]
-    else:
-        tables = load_owner_tables(path)
-        scale = pooled_scale(tables)
-        graphs = [graph_of(one, scale) for one in tables]
-    widths = {(graph.num_features, graph.class_names) for graph in graphs}
-    if len(widths) > 1:
-        raise DataError(
-            f"{path}: the owners differ in features or classes "
-            f"({', '.join(f'{graph.num_features}' for graph in graphs)} features). Give all "
-            "of them the same columns and classes, in the same order."
-        )
+    graphs = load_owners(path).subgraphs
     nodes, links = (sum(getattr(g, n) for g in graphs) for n in ("num_nodes", "num_links"))
     return (
         f"{path} is fine: {len(graphs)} owners, {nodes:,} nodes, {links:,} links, "

@@ -12,7 +12,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here, say
-from fedsage.cli.run import METHODS, fresh, num_rounds, run_name, settled_for
+from fedsage.cli.run import num_rounds, run_name, settled_for, unused_folder
 from fedsage.config import Config
 from fedsage.errors import ConfigError, ProtocolError
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Owners on separate machines, with mutual TLS.", no_args_is_help=True)
 KitFolder: TypeAlias = Annotated[Path, typer.Argument(help="a party's startup kit")]
-Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
-Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Deadline: TypeAlias = Annotated[
     float | None, typer.Option(help="seconds that an owner has to answer (default: 600)")
 ]
@@ -112,7 +110,7 @@ def status(kit: KitFolder) -> None:
 @app.command()
 def run(
     kit: Annotated[Path, typer.Option(help="the coordinator's startup kit")],
-    method: Method = None,
+    method: options.Method = None,
     seed: options.Seed = None,
     preset: options.Preset = None,
     config: options.ConfigFile = None,
@@ -120,7 +118,7 @@ def run(
     aggregate: options.Aggregate = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
-    out: Out = None,
+    out: options.Out = None,
     force: options.Force = False,
     resume: options.Resume = False,
     json: options.Json = False,
@@ -138,7 +136,7 @@ def run(
         dataset="own", owners=owners, partition="folders", deadline=deadline,
         min_owners=min_owners,
     )  # fmt: skip
-    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
+    folder = out or unused_folder(run_name(settings, f"federation-{settings.run.method}"))
     record = run_between(opened, settings, folder, force, resume)
     show_record(record, json)
 
@@ -160,7 +158,7 @@ def abort(
 
 @app.command("try")
 def try_(
-    method: Method = None,
+    method: options.Method = None,
     dataset: options.Dataset = None,
     owners: options.Owners = None,
     partition: options.PartitionBy = None,
@@ -171,7 +169,7 @@ def try_(
     aggregate: options.Aggregate = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
-    out: Out = None,
+    out: options.Out = None,
     keep: Annotated[
         Path | None, typer.Option(help="keep kits and owners' folders here")
     ] = None,
@@ -185,7 +183,7 @@ def try_(
         aggregate=aggregate, deadline=deadline, min_owners=min_owners,
     )  # fmt: skip
     settings = settled_for(settings)
-    folder = out or fresh(run_name(settings, f"federation-{settings.run.method}"))
+    folder = out or unused_folder(run_name(settings, f"federation-{settings.run.method}"))
     show_record(rehearse_into(settings, folder, keep, force), json)
 
 

@@ -17,9 +17,18 @@ from fedsage.config import (
 )
 from fedsage.errors import ConfigError
 
-DATASETS = "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
+DATASET_HELP = (
+    "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
+)
+METHOD_HELP = (
+    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, fedsage+WAY to fix how it mends, "
+    "or a .py file of your own; 'fedsage methods' lists them all"
+)
 
-Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASETS} (default: cora)")]
+Method: TypeAlias = Annotated[
+    str | None, typer.Option(help=f"{METHOD_HELP} (default: fedsage+)")
+]
+Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASET_HELP} (default: cora)")]
 Owners: TypeAlias = Annotated[
     int | None, typer.Option(help="M, the number of owners (default: 3)")
 ]
@@ -49,6 +58,9 @@ Aggregate: TypeAlias = Annotated[
 ]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="go on with the run in --out that was stopped")
+]
+Out: TypeAlias = Annotated[
+    Path | None, typer.Option(help="folder for the results (default: under runs/)")
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace what --out holds")]
 

@@ -16,7 +16,7 @@ from fedsage.cli import options, show
 
 if TYPE_CHECKING:
     from fedsage.reproduce.cells import Cell
-    from fedsage.reproduce.make import Made
+    from fedsage.reproduce.make import FinishedStudy
 
 
 def reproduce(
@@ -41,7 +41,7 @@ def reproduce(
     """Make a table or figure of the paper; what was done before is not done again."""
     from fedsage.cli.progress import announce_compiling, ensure_here
     from fedsage.reproduce.make import STUDIES, make, study_named, write_contents
-    from fedsage.reproduce.studies import DATASETS, Options
+    from fedsage.reproduce.studies import PAPER_DATASETS, Options
 
     if name == "list":
         rows = [(key, study.place) for key, study in STUDIES.items()]
@@ -50,7 +50,7 @@ def reproduce(
     names = list(STUDIES) if name == "all" else [name]
     for one in names:
         study_named(one)
-    chosen = tuple(datasets.split(",")) if datasets else DATASETS
+    chosen = tuple(datasets.split(",")) if datasets else PAPER_DATASETS
     asked = Options(preset, seeds, quick, chosen)
     for dataset in asked.of(*chosen):
         ensure_here(dataset)
@@ -59,7 +59,7 @@ def reproduce(
     made = []
     for one in names:
         found = make(
-            one, asked, folder, Progress(one), 0 if kept else jobs or os.cpu_count() or 1
+            one, asked, folder, StudyProgress(one), 0 if kept else jobs or os.cpu_count() or 1
         )
         made.append(found)
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)
@@ -76,7 +76,7 @@ def reproduce(
         print("Quick: one seed, few rounds. Not to be quoted.")
 
 
-def all_rows(made: Sequence[Made]) -> dict[str, Any]:
+def all_rows(made: Sequence[FinishedStudy]) -> dict[str, Any]:
     """The object of ``reproduce --json``: rows as of ``compare``, and the tables as shown."""
     rows = [{"study": found.name} | row for found in made for row in found.rows]
     tables = [{"study": f.name} | asdict(table) for f in made for table in f.tables]
@@ -90,7 +90,7 @@ def cell(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-class Progress:
+class StudyProgress:
     """A line now and then, with the time left."""
 
     def __init__(self, name: str) -> None:

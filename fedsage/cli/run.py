@@ -21,20 +21,14 @@ from fedsage.readable import owners_of
 if TYPE_CHECKING:
     from fedsage.runs.record import RunRecord
 
-METHODS = (
-    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, fedsage+WAY to fix how it mends, "
-    "or a .py file of your own; 'fedsage methods' lists them all"
-)
-Method = Annotated[str | None, typer.Option(help=f"{METHODS} (default: fedsage+)")]
 Track = Annotated[
     list[str] | None,
     typer.Option(help="send rounds and results to tensorboard, mlflow; may be repeated"),
 ]
-Out = Annotated[Path | None, typer.Option(help="folder for the results (default: under runs/)")]
 
 
 def run(
-    method: Method = None,
+    method: options.Method = None,
     dataset: options.Dataset = None,
     owners: options.Owners = None,
     partition: options.PartitionBy = None,
@@ -44,7 +38,7 @@ def run(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
-    out: Out = None,
+    out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
     resume: options.Resume = False,
@@ -58,7 +52,7 @@ def run(
         aggregate=aggregate,
     )  # fmt: skip
     settings, trackers = settled_for(settings), trackers_named(track)
-    folder = out or fresh(run_name(settings))
+    folder = out or unused_folder(run_name(settings))
     if settings.run.engine == "nvflare":
         from fedsage.cli.federation import rehearse_into
 
@@ -74,7 +68,7 @@ def run(
 
 
 def compare(
-    methods: Annotated[str, typer.Option(help=f"several of {METHODS}")] = (
+    methods: Annotated[str, typer.Option(help=f"several of {options.METHOD_HELP}")] = (
         "locsage,fedsage,fedsage+,globsage"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="how many, from --seed on")] = 3,
@@ -87,7 +81,7 @@ def compare(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
-    out: Out = None,
+    out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
     resume: options.Resume = False,
@@ -115,7 +109,7 @@ def compare(
         find_method(name)
     trackers = trackers_named(track)
     first = settings.run.seed
-    folder = out or fresh(run_name(settings, "compare"))
+    folder = out or unused_folder(run_name(settings, "compare"))
     check_free(folder, force or resume)
 
     def run_one(chosen: Config) -> RunRecord:
@@ -215,7 +209,7 @@ def short_name(method: str) -> str:
     return Path(method).stem if method.endswith(".py") else method
 
 
-def fresh(name: str) -> Path:
+def unused_folder(name: str) -> Path:
     """A folder under ``runs/`` that is not there yet."""
     folder, count = Path("runs") / name, 1
     while folder.exists():

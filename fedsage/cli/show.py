@@ -51,7 +51,7 @@ def print_words(title: str, rows: Mapping[str, str]) -> None:
     console.print(table)
 
 
-def share(value: float | None) -> str:
+def accuracy_text(value: float | None) -> str:
     """An accuracy."""
     return "–" if value is None else f"{value:.4f}"
 
@@ -59,9 +59,9 @@ def share(value: float | None) -> str:
 def print_run(record: RunRecord) -> None:
     """What a run found."""
     rows = [
-        ("accuracy, global", share(record.accuracy["global"])),
-        ("accuracy, local", share(record.accuracy["local"])),
-        ("macro-F1", share(record.macro_f1)),
+        ("accuracy, global", accuracy_text(record.accuracy["global"])),
+        ("accuracy, local", accuracy_text(record.accuracy["local"])),
+        ("macro-F1", accuracy_text(record.macro_f1)),
         ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
         *(
@@ -100,9 +100,9 @@ def print_comparison(title: str, rows: Sequence[Row]) -> None:
     cells = [
         (
             row.method,
-            spread(row.global_),
-            spread(row.local),
-            share(row.paper),
+            mean_and_spread(row.global_),
+            mean_and_spread(row.local),
+            accuracy_text(row.paper),
             f"{row.cpu_seconds:.1f}",
         )
         for row in rows
@@ -110,10 +110,10 @@ def print_comparison(title: str, rows: Sequence[Row]) -> None:
     print_table(title, ("method", "global", "local", "paper", "CPU s a run"), cells)
 
 
-def spread(values: Mapping[str, Any]) -> str:
+def mean_and_spread(values: Mapping[str, Any]) -> str:
     """Mean and standard deviation; of a single value just that."""
     if len(values["each"]) < 2:
-        return share(values["mean"])
+        return accuracy_text(values["mean"])
     return f"{values['mean']:.4f} ± {values['std']:.4f}"
 
 

@@ -97,7 +97,7 @@ def from_networkx(
         raise DataError(f"Unknown class '{unknown[0]}'.{nearest(str(unknown[0]), classes)}")
     place = {name: i for i, name in enumerate(classes)}
     y = np.array([-1 if c is None else place[str(c)] for c in found])
-    pairs = [(index[edge[0]], index[edge[1]]) for edge in network.edges()]
+    pairs = [(index[link[0]], index[link[1]]) for link in network.edges()]
     links = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return Graph.from_arrays(x, links, y, classes, name="network")
 
@@ -113,7 +113,7 @@ def from_tables(
 
     Args:
         nodes: ``id``, features, and perhaps the class and ``split``.
-        edges: ``source`` and ``target``, ids of nodes.
+        edges: The links: ``source`` and ``target``, ids of nodes.
         features: Sparse features, if any: ``id``, ``feature``, ``value``.
         schema: What the columns are; guessed from the tables if left out.
         label: The column with the class, where the schema is guessed: ``label`` if left out.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from fedsage.graph.split import Split
 from fedsage.readable import natural
 from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
 
-if TYPE_CHECKING:
-    pass
+T = TypeVar("T")
 
 GRAPH = "graph.npz"
 TABLES = ("nodes.csv", "nodes.parquet", "edges.csv", "edges.parquet")
@@ -49,9 +49,7 @@ def load(name: str, **synthetic_settings: Any) -> Graph:
 
 def load_folder(folder: Path) -> Graph:
     """The graph of one folder: its tables, or its ``graph.npz``."""
-    if has_tables(folder):
-        if (folder / GRAPH).exists():
-            raise DataError(f"{folder} holds tables and {GRAPH}. Remove what is out of date.")
+    if only_tables(folder):
         tables = read_tables(folder)
         return graph_of(tables, pooled_scale([tables]))
     if owners := owner_folders(folder):
@@ -70,6 +68,14 @@ def load_folder(folder: Path) -> Graph:
 def has_tables(folder: Path) -> bool:
     """Whether a folder holds tables, be it only some of them."""
     return any((folder / name).is_file() for name in TABLES)
+
+
+def only_tables(folder: Path) -> bool:
+    """Whether a folder holds tables; refuses one that holds ``graph.npz`` as well."""
+    tables = has_tables(folder)
+    if tables and (folder / GRAPH).exists():
+        raise DataError(f"{folder} holds tables and {GRAPH}. Remove what is out of date.")
+    return tables
 
 
 def tables_folder(name: str) -> Path | None:
@@ -94,30 +100,41 @@ def owner_folders(path: Path | str) -> list[Path]:
 def load_owner_tables(path: Path | str) -> list[Tables]:
     """The tables of every owner in a folder, all with one schema.
 
-    What is wrong is told of all owners at once. Scale them by
+    The problems of all owners are reported at once. Scale them by
     :func:`fedsage.tables.tables.pooled_scale` where one process holds them all.
     """
-    read: list[Tables] = []
+    read = read_owners(path, read_tables)
+    check_same_schema({folder: tables.schema.sha256 for folder, tables in read.items()})
+    return list(read.values())
+
+
+def read_owners(path: Path | str, read: Callable[[Path], T]) -> dict[Path, T]:
+    """What ``read`` makes of every owner's folder; the problems of all are reported at once."""
+    found: dict[Path, T] = {}
     lines: list[str] = []
     count = 0
-    folders = owner_folders(path)
-    for folder in folders:
+    for folder in owner_folders(path):
         try:
-            read.append(read_tables(folder))
+            found[folder] = read(folder)
         except DataErrors as errors:
             lines += [f"{folder.name}/{line}" for line in errors.lines]
             count += errors.count
     if lines:
         raise DataErrors(str(path), lines, count)
-    if not read:
+    if not found:
         raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
-    for folder, tables in zip(folders, read, strict=True):
-        if tables.schema.sha256 != read[0].schema.sha256:
+    return found
+
+
+def check_same_schema(sha256: Mapping[Path, str]) -> None:
+    """Refuse owners whose features or classes differ, by checksum and folder."""
+    first = next(iter(sha256))
+    for folder, one in sha256.items():
+        if one != sha256[first]:
             raise DataError(
-                f"{folder} has another schema than {folders[0].name}. Copy one schema.toml to "
-                "all owners, with the features, categories and classes of all."
+                f"{folder} has other features or classes than {first.name}. Give all owners "
+                "the same schema.toml, with the features, categories and classes of all."
             )
-    return read
 
 
 def load_split(path: Path | str) -> Split | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsage.data.load import GRAPH, has_tables, load_owner_tables, load_split, owner_folders
+from fedsage.data.load import GRAPH, check_same_schema, load_split, only_tables, read_owners
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
@@ -86,9 +86,9 @@ class Owned:
 
 
 def read_owned(folder: Path | str) -> Owned:
-    """Read and check an owner's folder; all that is wrong with tables is told at once."""
+    """Read and check an owner's folder; all problems of tables are reported at once."""
     folder = Path(folder)
-    if has_tables(folder):
+    if only_tables(folder):
         tables = read_tables(folder)
         return Owned(tables, None, tables.split, content_of(sorted(folder.glob("*.*"))))
     path = folder / GRAPH if folder.is_dir() else folder
@@ -113,18 +113,9 @@ def content_of(files: Sequence[Path]) -> str:
 
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
     """The owners whose folders are in ``path``, their columns scaled over all of them."""
-    folders = owner_folders(path)
-    if not folders:
-        raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
-    if any(has_tables(folder) for folder in folders):
-        load_owner_tables(path)  # tells what is wrong with any of them
-    owned = [read_owned(folder) for folder in folders]
-    for folder, one in zip(folders, owned, strict=True):
-        if one.sha256 != owned[0].sha256:
-            raise DataError(
-                f"{folder} has other features or classes than {folders[0].name}. All owners "
-                "need the same schema."
-            )
+    read = read_owners(path, read_owned)
+    check_same_schema({folder: one.sha256 for folder, one in read.items()})
+    owned = list(read.values())
     tables = [one.tables for one in owned if one.tables]
     scale = pooled_scale(tables) if tables else NO_SCALE
     graphs = tuple(one.graph(scale) for one in owned)

@@ -15,7 +15,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array, issparse
 
-from fedsage.errors import DataError
+from fedsage.graph.check import (
+    checked_features,
+    checked_labels,
+    checked_links,
+    checked_size,
+)
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
 AT_ONCE = 2**17  # numbers; a cache holds as many, and what is made of them
@@ -136,17 +141,63 @@ class Graph:
         """N_G(v)."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
+    @property
+    def mean_degree(self) -> float:
+        """How many neighbors a node has on average."""
+        return len(self.indices) / self.num_nodes
+
+    def neighbors_of(self, nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
+        """The neighbors of each of ``nodes`` in turn, and how many each has."""
+        start = self.indptr[nodes]
+        count = self.indptr[nodes + 1] - start
+        return self.indices[positions(start, count)], count
+
     def induced(self, nodes: NodeIds) -> Graph:
         """The subgraph on ``nodes``, renumbered in the given order."""
-        adjacency = self.adjacency[nodes][:, nodes].tocsr()
-        adjacency.sort_indices()
-        return Graph(
-            x=self.x[nodes],
-            indptr=frozen(adjacency.indptr.astype(np.int64)),
-            indices=frozen(adjacency.indices.astype(np.int32)),
-            y=frozen(self.y[nodes]),
-            class_names=self.class_names,
-        )
+        return self.cut([nodes])[0]
+
+    def cut(self, parts: Sequence[NodeIds]) -> tuple[Graph, ...]:
+        """The subgraph on each of ``parts``, renumbered in the given order.
+
+        Takes one pass over nodes and links, however many parts there are.
+        """
+        place = np.full(self.num_nodes, -1, dtype=np.int32)  # in the part in turn
+        found = []
+        for nodes in parts:
+            place[nodes] = np.arange(len(nodes))
+            indptr, indices = self.links_within(nodes, place)
+            place[nodes] = -1
+            found.append(
+                Graph(
+                    x=self.x[nodes],
+                    indptr=frozen(indptr),
+                    indices=frozen(indices),
+                    y=frozen(self.y[nodes]),
+                    class_names=self.class_names,
+                )
+            )
+        return tuple(found)
+
+    def links_within(
+        self, nodes: NodeIds, place: NodeIds
+    ) -> tuple[Int[Array, " pointers"], Int[Array, " twice_E"]]:
+        """``indptr`` and ``indices`` of the subgraph on ``nodes``.
+
+        ``place`` is where each of them stands there, and -1 for all other nodes.
+        """
+        kept, counts = [np.empty(0, dtype=np.int32)], [np.zeros(1, dtype=np.int64)]
+        for some in chunks(len(nodes), self.mean_degree):
+            near, degrees = self.neighbors_of(nodes[some])
+            there = place[near]
+            inside = there >= 0
+            kept.append(there[inside])
+            so_far = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(degrees))]
+            counts.append(np.diff(so_far))
+        indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(kept)
+        if (nodes[1:] < nodes[:-1]).any():  # else neighbors come in order as they are
+            keys = paired(np.repeat(np.arange(len(nodes)), np.diff(indptr)), indices)
+            indices = np.sort(keys).astype(np.int32)
+        return indptr, indices
 
 
 def interop() -> Any:
@@ -239,98 +290,3 @@ def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
         return np.asarray(squared.sum(axis=1), dtype=np.float32).ravel()
     squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
     return squares
-
-
-def checked_size(x: Array | SparseMatrix, name: str) -> int:
-    """How many nodes have features; refuses what is no table of numbers."""
-    if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
-        raise DataError(
-            f"{name}: features must be a table of nodes × features, "
-            f"but have shape {tuple(x.shape)}. Give at least one node and one feature."
-        )
-    if x.dtype.kind not in "fiub":
-        raise DataError(
-            f"{name}: features must be numbers, but are of type {x.dtype}. Turn words into "
-            "numbers (one column for each) and complex numbers into pairs."
-        )
-    return int(x.shape[0])
-
-
-def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
-    """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
-    sparse = issparse(x)
-    features: NodeFeatures = (
-        csr_array(x, dtype=np.float32, copy=True)
-        if sparse
-        else np.array(x, dtype=np.float32, order="C")
-    )
-    values: Array = features.data if sparse else features.ravel()
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        starts: Array = features.indptr if sparse else np.arange(0, values.size, x.shape[1])
-        row = int(np.searchsorted(starts, bad[0], side="right")) - 1
-        raise DataError(
-            f"{name}: {len(bad)} feature values are NaN or infinite, the first at node "
-            f"{row}. Replace them (with 0, or the mean of the column) and try again."
-        )
-    if not sparse:
-        return frozen(features)
-    features.sum_duplicates()
-    features.eliminate_zeros()
-    if max(features.nnz, *features.shape) < 2**31:  # short positions: products read them all
-        features.indices = features.indices.astype(np.int32, copy=False)
-        features.indptr = features.indptr.astype(np.int32, copy=False)
-    for array in (features.data, features.indices, features.indptr):
-        frozen(array)
-    return features
-
-
-def checked_labels(
-    y: Array, class_names: Sequence[str], num_nodes: int, name: str
-) -> tuple[NodeLabels, tuple[str, ...]]:
-    """Labels as int64 and a name for each class; refuses labels without a class."""
-    if np.ndim(y) != 1:
-        raise DataError(
-            f"{name}: labels must be one number a node, but have shape {np.shape(y)}. Give the "
-            "number of the class, from 0, and -1 where it is not known."
-        )
-    if len(y) != num_nodes:
-        raise DataError(
-            f"{name}: {num_nodes} nodes have features but there are {len(y)} labels. "
-            "Give one label a node, -1 where it is not known."
-        )
-    if not np.issubdtype(np.asarray(y).dtype, np.integer):
-        raise DataError(
-            f"{name}: labels must be whole numbers from 0, but are {np.asarray(y).dtype}. "
-            "Number the classes, and write -1 where the class is not known."
-        )
-    labels = np.array(y, dtype=np.int64)
-    most = min(int(labels.max(initial=-1)) + 1, num_nodes)
-    names = tuple(str(c) for c in class_names) or tuple(str(c) for c in range(most))
-    bad = np.flatnonzero((labels < -1) | (labels >= len(names)))
-    if len(bad):
-        raise DataError(
-            f"{name}: {len(bad)} labels are out of range, the first {labels[bad[0]]} at node "
-            f"{bad[0]}; there are {len(names)} classes, 0 to {len(names) - 1}. "
-            "Write -1 where the class is not known."
-        )
-    return labels, names
-
-
-def checked_links(edge_index: Array, num_nodes: int, name: str) -> EdgeIndex:
-    """Links as int32 pairs; refuses links to nodes that do not exist."""
-    links = np.asarray(edge_index)
-    if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):
-        raise DataError(
-            f"{name}: links must be 2 × E whole numbers, but have shape {links.shape} and "
-            f"type {links.dtype}. Row 0 holds one end of each link, row 1 the other."
-        )
-    if links.size and (links.min() < 0 or links.max() >= num_nodes):
-        bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
-        first = links[:, bad[0]].tolist()
-        raise DataError(
-            f"{name}: {len(bad)} links point to nodes that do not exist, the first "
-            f"{first[0]}–{first[1]} (link {bad[0]}); nodes are 0 to {num_nodes - 1}. "
-            "Remove these links or add the nodes."
-        )
-    return links.astype(np.int32, copy=False)

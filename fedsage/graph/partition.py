@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.graph.communities import communities
-from fedsage.graph.graph import Graph, chunks, frozen, positions
+from fedsage.graph.graph import Graph, chunks, frozen
 from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
@@ -83,51 +83,13 @@ def topped_up(owner: NodeIds, num_owners: int) -> NodeIds:
 
 
 def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:
-    """The subgraphs that a list of owners, one a node, stands for.
-
-    All of them are cut in one pass over nodes and links, however many owners there are.
-    """
+    """The subgraphs that a list of owners, one per node, stands for."""
     short = owner.astype(np.min_scalar_type(num_owners))  # sorted by counting
     order = np.argsort(short, kind="stable")
     last = np.cumsum(np.bincount(owner, minlength=num_owners))
     nodes = tuple(frozen(ids.copy()) for ids in np.split(order, last[:-1]))
-    place = np.full(graph.num_nodes, -1, dtype=np.int32)  # at the owner in turn
-    subgraphs = []
-    for ids in nodes:
-        place[ids] = np.arange(len(ids))
-        subgraphs.append(cut(graph, ids, place))
-        place[ids] = -1
-    return Partition(tuple(subgraphs), nodes, missing_links(graph, subgraphs), how, seed)
-
-
-def cut(graph: Graph, nodes: NodeIds, place: NodeIds) -> Graph:
-    """The subgraph on ``nodes``; ``place`` says where each of them is there, -1 of others."""
-    kept, counts = [np.empty(0, dtype=np.int32)], [np.zeros(1, dtype=np.int64)]
-    for some in chunks(len(nodes), mean_degree(graph)):
-        near, degrees = neighbors_of(graph, nodes[some])
-        there = place[near]
-        inside = there >= 0
-        kept.append(there[inside])
-        so_far = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(degrees))]
-        counts.append(np.diff(so_far))
-    return Graph(
-        x=graph.x[nodes],
-        indptr=frozen(np.cumsum(np.concatenate(counts))),
-        indices=frozen(np.concatenate(kept)),
-        y=frozen(graph.y[nodes]),
-        class_names=graph.class_names,
-    )
-
-
-def neighbors_of(graph: Graph, nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
-    """The neighbors of one node after the other, and how many each has."""
-    start, stop = graph.indptr[nodes], graph.indptr[nodes + 1]
-    return graph.indices[positions(start, stop - start)], stop - start
-
-
-def mean_degree(graph: Graph) -> float:
-    """How many neighbors a node has."""
-    return len(graph.indices) / graph.num_nodes
+    subgraphs = graph.cut(nodes)
+    return Partition(subgraphs, nodes, missing_links(graph, subgraphs), how, seed)
 
 
 def missing_links(graph: Graph, subgraphs: Sequence[Graph]) -> int:
@@ -175,8 +137,8 @@ def linked_owners(
 ) -> Float[Array, " M"]:
     """How many links ``nodes`` have with each owner's nodes so far."""
     links = np.zeros(num_owners + 1)
-    for some in chunks(len(nodes), mean_degree(graph)):
-        near, _ = neighbors_of(graph, nodes[some])
+    for some in chunks(len(nodes), graph.mean_degree):
+        near, _ = graph.neighbors_of(nodes[some])
         links += np.bincount(owner[near] + 1, minlength=num_owners + 1)
     return links[1:]  # 0 are those with no owner
 

@@ -35,19 +35,19 @@ def page(runs: Sequence[Run]) -> str:
         f"<title>fedsage: {escape(where)}</title>"
         f"<style>{asset('style.css').read_text(encoding='utf-8')}</style></head><body>"
         f"<h1>{escape(', '.join(groups))}</h1><p>{escape(where)}; "
-        f"{sizes_of(first)}; preset {escape(first['preset'])}</p>{body}"
+        f"{size_text(first)}; preset {escape(first['preset'])}</p>{body}"
         '<div id="tip" role="status"></div>'
         f"<script>{asset('script.js').read_text(encoding='utf-8')}</script></body></html>\n"
     )
 
 
-def sizes_of(result: Mapping[str, Any]) -> str:
+def size_text(result: Mapping[str, Any]) -> str:
     """How large the graph is, as far as anybody knows."""
     nodes = f"{result['graph']['nodes']:,} nodes"
     if is_federated(result):
         return f"{nodes}, each with its owner"
     links = f"{result['graph']['links']:,} links"
-    return f"{nodes}, {links}, {missing_of(result)} missing between owners"
+    return f"{nodes}, {links}, {missing_links_text(result)} missing between owners"
 
 
 def is_federated(result: Mapping[str, Any]) -> bool:
@@ -55,7 +55,7 @@ def is_federated(result: Mapping[str, Any]) -> bool:
     return not any(one["labels"] for one in result["per_owner"])
 
 
-def missing_of(result: Mapping[str, Any]) -> str:
+def missing_links_text(result: Mapping[str, Any]) -> str:
     """How many links between owners are missing, where anybody knows."""
     missing = result["missing_links"]
     return "nobody knows how many" if missing is None else f"{missing:,}"
@@ -96,7 +96,7 @@ def headline(groups: Mapping[str, Sequence[Run]]) -> str:
 def owners(run: Run) -> str:
     """Sizes and labels of every owner."""
     lines = run.result["per_owner"]
-    names = [called(run, i) for i in range(len(lines))]
+    names = [owner_name(run, i) for i in range(len(lines))]
     if is_federated(run.result):
         few = [
             (name, f"{one['nodes']:,}", f"{one['test'] or 0:,}", spread([one["local"]]))
@@ -122,7 +122,7 @@ def owners(run: Run) -> str:
     ]  # fmt: skip
     columns = ("owner", "nodes", "links", "training nodes", "test nodes", "label skew", "local")
     note = (
-        f"Links missing between owners: {missing_of(run.result)}. Label skew: total "
+        f"Links missing between owners: {missing_links_text(run.result)}. Label skew: total "
         "variation from all owners' labels together, 0 to 1. Of the first run."
     )
     key = legend(classes, [k % 8 for k in range(len(classes))], bars=True)
@@ -134,7 +134,7 @@ def owners(run: Run) -> str:
     )  # fmt: skip
 
 
-def called(run: Run, owner: int) -> str:
+def owner_name(run: Run, owner: int) -> str:
     """An owner's number as in the paper, and its name where it has one."""
     lines = run.result["per_owner"]
     name = lines[owner].get("name") if owner < len(lines) else None
@@ -145,7 +145,7 @@ def absences(runs: Sequence[Run]) -> str:
     """Which rounds went without whom, and why."""
     rows = [
         (run.result["method"], line["phase"], str(line["round"] + 1),
-         called(run, miss["owner"]), miss["procedure"], miss["why"])
+         owner_name(run, miss["owner"]), miss["procedure"], miss["why"])
         for run in runs
         for line in run.history
         for miss in line.get("without", [])

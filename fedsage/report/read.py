@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsage.errors import DataError
-from fedsage.runs.folder import HISTORY, RESULT
+from fedsage.runs.folder import RESULT, read_history, read_result
 
 COMPARISON = "compare.json"
 
@@ -62,14 +62,8 @@ def compared_methods(folder: Path) -> dict[str, int]:
 
 def read_run(folder: Path) -> Run:
     """One run."""
-    try:
-        result = json.loads((folder / RESULT).read_text())
-        lines = (folder / HISTORY).read_text().splitlines()
-        return Run(folder, result, [json.loads(line) for line in lines])
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder} cannot be read ({error}). Run it again, or leave it out."
-        ) from None
+    history = [asdict(line) for line in read_history(folder)]
+    return Run(folder, read_result(folder), history)
 
 
 def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -31,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FinishedCell:
     """A cell that was run."""
 
     labels: Labels
@@ -68,31 +68,31 @@ def run_cells(
     store: Path,
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
-) -> list[Done]:
+) -> list[FinishedCell]:
     """Run what is not in ``store`` yet; each cell is written whole when it ends.
 
     With no ``jobs`` at all, nothing is run: the cells that are there are all there is.
     """
-    missing = {path: cell for cell in cells if not (path := kept_at(store, cell)).exists()}
+    missing = {path: cell for cell in cells if not (path := cell_file(store, cell)).exists()}
     store.mkdir(parents=True, exist_ok=True)
     if jobs:
-        for k, cell in enumerate(ended(missing, jobs)):
+        for k, cell in enumerate(run_each(missing, jobs)):
             on_cell(k + 1, len(missing), cell)
     done = []
-    for cell in [one for one in cells if kept_at(store, one).exists()]:
-        found = json.loads(kept_at(store, cell).read_text())
+    for cell in [one for one in cells if cell_file(store, one).exists()]:
+        found = json.loads(cell_file(store, cell).read_text())
         mark, seed = fingerprint(cell.config), cell.config.run.seed
         kept = (found[key] for key in ("commit", "record", "history"))
-        done.append(Done(cell.labels, seed, mark, *kept))
+        done.append(FinishedCell(cell.labels, seed, mark, *kept))
     return done
 
 
-def kept_at(store: Path, cell: Cell) -> Path:
+def cell_file(store: Path, cell: Cell) -> Path:
     """The file of a cell."""
     return store / f"{fingerprint(cell.config)}.json"
 
 
-def ended(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
+def run_each(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
     """Run cells, ``jobs`` at a time, each in a process of its own; give each as it ends."""
     if jobs == 1 or len(missing) < 2:
         for path, cell in missing.items():
@@ -136,9 +136,9 @@ def run_cell(config: Config, path: Path) -> None:
     write_json(path, kept)
 
 
-def grouped(done: Sequence[Done]) -> list[tuple[Labels, list[Done]]]:
+def grouped(done: Sequence[FinishedCell]) -> list[tuple[Labels, list[FinishedCell]]]:
     """Cells by what they are called, seeds together, in order."""
-    groups: dict[str, tuple[Labels, list[Done]]] = {}
+    groups: dict[str, tuple[Labels, list[FinishedCell]]] = {}
     for one in done:
         groups.setdefault(json.dumps(one.labels), (one.labels, []))[1].append(one)
     return list(groups.values())

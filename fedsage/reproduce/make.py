@@ -9,11 +9,11 @@ from pathlib import Path
 from fedsage.errors import ConfigError, nearest
 from fedsage.files import write_atomically, write_json
 from fedsage.reproduce import neighgen_figures, studies
-from fedsage.reproduce.cells import Cell, Done, run_cells
+from fedsage.reproduce.cells import Cell, FinishedCell, run_cells
 from fedsage.reproduce.figures import save_figure
 from fedsage.reproduce.rows import study_rows
-from fedsage.reproduce.studies import Options, Output, Run
-from fedsage.reproduce.tables import Row, Table
+from fedsage.reproduce.studies import Options, RunCells, StudyOutput
+from fedsage.reproduce.tables import Table, TableRow
 from fedsage.runs.folder import commit, machine, versions
 
 
@@ -22,17 +22,17 @@ class Study:
     """One table or figure of the paper."""
 
     place: str
-    build: Callable[[Options, Run], Output]
+    build: Callable[[Options, RunCells], StudyOutput]
     timed: bool = False  # shows seconds, so its runs must not stand in each other's way
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FinishedStudy:
     """What a study came to."""
 
     name: str
     tables: list[Table]
-    rows: list[Row]  # one for every group of runs; the tables' own where nothing was run
+    rows: list[TableRow]  # one for every group of runs; the tables' own where nothing was run
 
 
 STUDIES: dict[str, Study] = {
@@ -65,11 +65,11 @@ def make(
     out: Path,
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
-) -> Made:
+) -> FinishedStudy:
     """Run what is missing, write ``NAME.md``, ``.csv``, ``.json``, ``.png``, ``.svg``."""
-    study, ran = study_named(name), list[Done]()
+    study, ran = study_named(name), list[FinishedCell]()
 
-    def run(cells: Sequence[Cell]) -> list[Done]:
+    def run(cells: Sequence[Cell]) -> list[FinishedCell]:
         found = run_cells(cells, out / "cells", on_cell, min(jobs, 1) if study.timed else jobs)
         if not found:
             raise ConfigError(f"{name}: no run of it is in {out / 'cells'}. Leave out --kept.")
@@ -95,7 +95,7 @@ def make(
     if output.panels:
         save_figure(output.panels, out / name)
     shown = [row for table in output.tables for row in table.rows]
-    return Made(name, output.tables, study_rows(ran, output.paper) if ran else shown)
+    return FinishedStudy(name, output.tables, study_rows(ran, output.paper) if ran else shown)
 
 
 def write_contents(out: Path, names: Sequence[str]) -> Path:

@@ -13,10 +13,18 @@ from fedsage.data.load import load
 from fedsage.graph.partition import label_counts, partition
 from fedsage.graph.split import split_nodes
 from fedsage.paper import paper_values
-from fedsage.reproduce.cells import Done, Labels, grouped
+from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel
-from fedsage.reproduce.studies import DATASETS, METHODS, NAMES, Options, Output, Run, cells
-from fedsage.reproduce.tables import Row, Table, beside_paper
+from fedsage.reproduce.studies import (
+    NAMES,
+    PAPER_DATASETS,
+    PAPER_METHODS,
+    Options,
+    RunCells,
+    StudyOutput,
+    cells_by_seed,
+)
+from fedsage.reproduce.tables import Table, TableRow, beside_paper
 from fedsage.rng import generator
 from fedsage.theory.bound import generalization_bound, predict_by_kernel
 from fedsage.theory.gntk import distinct_nodes, gntk
@@ -25,17 +33,17 @@ ONE_ROUND = {"rounds_c": 1}
 FAILURE_PROB = 0.05  # σ of the bound
 
 
-def table_fgen(options: Options, run: Run) -> Output:
+def table_fgen(options: Options, run: RunCells) -> StudyOutput:
     """Distance of neighborhoods from the truth, before and after mending."""
     values = paper_values()["table-fgen"]
     wanted = []
-    for dataset in options.of(*DATASETS):
+    for dataset in options.of(*PAPER_DATASETS):
         for owners in options.num_owners:
             labels: Labels = {"dataset": dataset, "M": owners}
-            wanted += cells(
+            wanted += cells_by_seed(
                 options, labels, "fedsage+neighgen", dataset, owners, classifier=ONE_ROUND
             )
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for labels, group in grouped(run(wanted)):
         printed = values[labels["dataset"]][values["owners"].index(labels["M"])]
         for k, what in enumerate(("distance_mended", "distance_plain")):
@@ -46,34 +54,36 @@ def table_fgen(options: Options, run: Run) -> Output:
         "neighbor. The paper does not say how its features are scaled, nor over which nodes, "
         "so compare the ratio of the two rows, not the values."
     )
-    return Output([Table("fGen: distance from the true neighborhood", rows, note)])
+    return StudyOutput([Table("fGen: distance from the true neighborhood", rows, note)])
 
 
-def figure_dgen(options: Options, run: Run) -> Output:
+def figure_dgen(options: Options, run: RunCells) -> StudyOutput:
     """Neighbors that dGen predicts against those that are missing, MSAcademic, M = 3."""
     (dataset,) = options.of("msacademic") or ("msacademic",)
     labels: Labels = {"dataset": dataset, "M": 3}
-    wanted = cells(options, labels, "fedsage+neighgen", dataset, 3, classifier=ONE_ROUND)[:1]
+    wanted = cells_by_seed(
+        options, labels, "fedsage+neighgen", dataset, 3, classifier=ONE_ROUND
+    )[:1]
     found = run(wanted)[0].record["mending"]
     counts = np.array(found["counts"])
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {"missing": int(r), "attached": int(c), "nodes": int(counts[r, c])}
         for r, c in zip(*np.nonzero(counts), strict=True)
     ]
     title = f"dGen on {NAMES[dataset]}, M = 3"
     note = f"Correlation of the two: {found['count_correlation']}. 20 stands for 20 and more."
     panel = Panel(title, "neighbors attached", "neighbors missing", counts=counts.tolist())
-    return Output([Table(title, rows, note)], [panel])
+    return StudyOutput([Table(title, rows, note)], [panel])
 
 
-def figure_curves(options: Options, run: Run) -> Output:
+def figure_curves(options: Options, run: RunCells) -> StudyOutput:
     """Accuracy, loss and time over 100 epochs, Cora, M = 5, five methods."""
     wanted = []
-    for method in METHODS:
+    for method in PAPER_METHODS:
         more = {} if options.quick else {"classifier": {"rounds_c": 100}}
-        wanted += cells(options, {"method": method}, method, "cora", 5, **more)
+        wanted += cells_by_seed(options, {"method": method}, method, "cora", 5, **more)
     done = run(wanted)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     curves: dict[str, dict[str, list[tuple[float, float, float]]]] = {
         "validation": {}, "loss": {}, "seconds": {},
     }  # fmt: skip
@@ -93,10 +103,10 @@ def figure_curves(options: Options, run: Run) -> Output:
         "nodes on what each owner holds, for test nodes are asked once, at the end. GlobSage's "
         "is on the whole graph. Seconds include NeighGen, and add up over local models."
     )
-    return Output([Table("Training curves, Cora, M = 5", rows, note)], panels)
+    return StudyOutput([Table("Training curves, Cora, M = 5", rows, note)], panels)
 
 
-def by_round(group: list[Done], key: str) -> list[tuple[float, float, float]]:
+def by_round(group: list[FinishedCell], key: str) -> list[tuple[float, float, float]]:
     """Round, mean and spread over seeds."""
     values: dict[int, list[float]] = {}
     for one in group:
@@ -130,12 +140,12 @@ def time_of(history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     return found
 
 
-def figure_labels(options: Options, run: Run) -> Output:
+def figure_labels(options: Options, run: RunCells) -> StudyOutput:
     """Label distributions, PubMed, M = 5: of each owner, true, and as methods predict them."""
     (dataset,) = options.of("pubmed") or ("pubmed",)
     wanted = []
-    for method in METHODS:
-        wanted += cells(options, {"method": method}, method, dataset, 5)
+    for method in PAPER_METHODS:
+        wanted += cells_by_seed(options, {"method": method}, method, dataset, 5)
     shares: dict[str, list[float]] = {}
     for labels, group in grouped(run(wanted)):
         each = [one.record["labels"] for one in group]
@@ -150,7 +160,7 @@ def figure_labels(options: Options, run: Run) -> Output:
         f"D{i}": (label_counts(g) / max(label_counts(g).sum(), 1)).tolist()
         for i, g in enumerate(part.subgraphs)
     }
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {"who": who} | dict(zip(names, found, strict=True))
         for who, found in (owners | shares).items()
     ]
@@ -159,10 +169,10 @@ def figure_labels(options: Options, run: Run) -> Output:
         Panel("what is predicted", "", "share of test nodes", bars=shares, groups=names),
     ]
     title = f"Label distributions, {NAMES[dataset]}, M = 5"
-    return Output([Table(title, rows)], panels)
+    return StudyOutput([Table(title, rows)], panels)
 
 
-def gntk_bound(options: Options, run: Run) -> Output:
+def gntk_bound(options: Options, run: RunCells) -> StudyOutput:
     """The bound, and the real test error of the kernel, over the number of training nodes."""
     graph = load("cora")
     if options.quick:
@@ -172,7 +182,7 @@ def gntk_bound(options: Options, run: Run) -> Output:
     split = split_nodes(graph, 0.6, 0.2, 0, 0)
     single = np.intersect1d(split.train, distinct_nodes(theta))
     points = [n for n in (50, 100, 200, 400, 800, 1200) if n <= len(single)]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     curves: dict[str, list[tuple[float, float, float]]] = {"bound": [], "test error": []}
     targets = np.eye(graph.num_classes)[graph.y]
     for n in points:
@@ -208,4 +218,4 @@ def gntk_bound(options: Options, run: Run) -> Output:
     panel = Panel(
         "GNTK on Cora", "training nodes", "error", curves=curves, log_x=True, from_zero=True
     )
-    return Output([Table("Generalization bound and test error", rows, note)], [panel])
+    return StudyOutput([Table("Generalization bound and test error", rows, note)], [panel])

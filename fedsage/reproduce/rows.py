@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedsage.reproduce.cells import Done, Labels, grouped
+from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.tables import beside_paper
 from fedsage.runs.compare import as_json, row_of
 
@@ -13,7 +13,7 @@ NAMED = ("dataset", "M", "method")  # labels that have a key of their own in eve
 
 
 def study_rows(
-    done: Sequence[Done], paper: Callable[[Labels], Sequence[float] | None]
+    done: Sequence[FinishedCell], paper: Callable[[Labels], Sequence[float] | None]
 ) -> list[dict[str, Any]]:
     """One row for every group of a study's runs; the setting that is studied is a key more."""
     rows = []

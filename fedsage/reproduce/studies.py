@@ -11,11 +11,11 @@ from fedsage.config import Settings, load_config
 from fedsage.data.load import load
 from fedsage.graph.partition import partition
 from fedsage.paper import paper_values
-from fedsage.reproduce.cells import Cell, Done, Labels, grouped
+from fedsage.reproduce.cells import Cell, FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel
-from fedsage.reproduce.tables import Row, Table, beside_paper, paired
+from fedsage.reproduce.tables import Table, TableRow, beside_paper, paired_difference
 
-DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
+PAPER_DATASETS = ("cora", "citeseer", "pubmed", "msacademic")
 NAMES = {  # as the paper writes them, for figures
     "cora": "Cora",
     "citeseer": "CiteSeer",
@@ -27,9 +27,9 @@ NAMES = {  # as the paper writes them, for figures
     "fedsage": "FedSage",
     "fedsage+": "FedSage+",
 }
-METHODS = ("globsage", "locsage", "locsage+", "fedsage", "fedsage+")
+PAPER_METHODS = ("globsage", "locsage", "locsage+", "fedsage", "fedsage+")
 QUICK: Settings = {"classifier": {"rounds_c": 8}, "neighgen": {"rounds_gen": 4}}
-Run: TypeAlias = Callable[[Sequence[Cell]], list[Done]]
+RunCells: TypeAlias = Callable[[Sequence[Cell]], list[FinishedCell]]
 Printed: TypeAlias = Callable[[Labels], Sequence[float] | None]  # accuracy, spread
 
 
@@ -40,7 +40,7 @@ class Options:
     preset: str = "paper"
     seeds: int = 5
     quick: bool = False  # one seed, few rounds, Cora in place of larger graphs
-    datasets: tuple[str, ...] = DATASETS
+    datasets: tuple[str, ...] = PAPER_DATASETS
     owners: tuple[int, ...] = (3, 5, 10)
 
     def of(self, *datasets: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def no_such_cell(labels: Labels) -> Sequence[float] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class StudyOutput:
     """What a study shows."""
 
     tables: list[Table]
@@ -72,7 +72,7 @@ class Output:
     paper: Printed = no_such_cell  # what the paper prints for the accuracy of a run
 
 
-def cells(
+def cells_by_seed(
     options: Options, labels: Labels, method: str, dataset: str, owners: int, **sections: Any
 ) -> list[Cell]:
     """One cell for every seed."""
@@ -89,12 +89,14 @@ def cells(
     return made
 
 
-def accuracies(done: Iterable[Done], queries: str = "global") -> dict[int, float]:
+def accuracies(done: Iterable[FinishedCell], queries: str = "global") -> dict[int, float]:
     """Accuracy by seed, of queries on the whole graph or on what each owner holds."""
     return {one.seed: float(one.record["accuracy"][queries]) for one in done}
 
 
-def accuracy_rows(done: Sequence[Done], paper: Printed = no_such_cell) -> list[Row]:
+def accuracy_rows(
+    done: Sequence[FinishedCell], paper: Printed = no_such_cell
+) -> list[TableRow]:
     """Every group of cells beside the paper's value."""
     return [
         labels
@@ -104,11 +106,11 @@ def accuracy_rows(done: Sequence[Done], paper: Printed = no_such_cell) -> list[R
     ]
 
 
-def table_datasets(options: Options, run: Run) -> Output:
+def table_datasets(options: Options, run: RunCells) -> StudyOutput:
     """Table 1: sizes of owners and missing links."""
     values = paper_values()["table-datasets"]
     rows = []
-    for dataset in options.of(*DATASETS):
+    for dataset in options.of(*PAPER_DATASETS):
         graph = load(dataset)
         for owners in options.num_owners:
             parts = [partition(graph, owners, "louvain", seed) for seed in options.all_seeds]
@@ -122,17 +124,17 @@ def table_datasets(options: Options, run: Run) -> Output:
                 labels: Labels = {"dataset": dataset, "M": owners, "what": what}
                 rows.append(labels | beside_paper(each, [values[dataset][what][k]]))
     note = "Louvain's communities depend on the implementation and on how they are joined."
-    return Output([Table("Table 1: owners and missing links", rows, note)])
+    return StudyOutput([Table("Table 1: owners and missing links", rows, note)])
 
 
-def table_main(options: Options, run: Run) -> Output:
+def table_main(options: Options, run: RunCells) -> StudyOutput:
     """Table 2: five methods, four datasets, M = 3, 5, 10; and paired differences."""
     wanted = []
-    for dataset in options.of(*DATASETS):
+    for dataset in options.of(*PAPER_DATASETS):
         for owners in options.num_owners:
-            for method in (*METHODS, "oracle"):
+            for method in (*PAPER_METHODS, "oracle"):
                 labels: Labels = {"dataset": dataset, "M": owners, "method": method}
-                wanted += cells(options, labels, method, dataset, owners)
+                wanted += cells_by_seed(options, labels, method, dataset, owners)
     done = run(wanted)
     values = paper_values()["table-main"]
 
@@ -143,7 +145,7 @@ def table_main(options: Options, run: Run) -> Output:
     groups = {tuple(labels.values()): group for labels, group in grouped(done)}
     gaps = [
         {"dataset": dataset, "M": owners, "what": f"{method} − fedsage", "queries": queries}
-        | paired(
+        | paired_difference(
             accuracies(found, queries),
             accuracies(groups[dataset, owners, "fedsage"], queries),
         )
@@ -156,7 +158,7 @@ def table_main(options: Options, run: Run) -> Output:
         f"M = {one['owners']} ({one['place']})."
         for one in values["also"]
     )
-    return Output(
+    return StudyOutput(
         [
             Table("Table 2: node classification accuracy", accuracy_rows(done, paper), note),
             Table("Paired by seed, with 95% confidence intervals", gaps),
@@ -166,16 +168,16 @@ def table_main(options: Options, run: Run) -> Output:
 
 
 def sweep(
-    options: Options, run: Run, key: str, points: Sequence[float], title: str, x_label: str
-) -> Output:
+    options: Options, run: RunCells, key: str, points: Sequence[float], title: str, x_label: str
+) -> StudyOutput:
     """FedSage+ with NeighGen, M = 3, over the values of one setting."""
     wanted = []
-    for dataset in options.of(*DATASETS):
+    for dataset in options.of(*PAPER_DATASETS):
         for value in points:
             labels: Labels = {"dataset": dataset, key: value}
             section = {key: value}
             method = "fedsage+neighgen"
-            wanted += cells(options, labels, method, dataset, 3, neighgen=section)
+            wanted += cells_by_seed(options, labels, method, dataset, 3, neighgen=section)
     done = run(wanted)
     curves: dict[str, list[tuple[float, float, float]]] = {}
     for labels, group in grouped(done):
@@ -188,42 +190,42 @@ def sweep(
     panel = Panel(
         title, x_label, "accuracy, global", curves=curves, log_x=key == "alpha", at_least=0.1
     )
-    return Output([Table(title, accuracy_rows(done), note)], [panel])
+    return StudyOutput([Table(title, accuracy_rows(done), note)], [panel])
 
 
-def figure_alpha(options: Options, run: Run) -> Output:
+def figure_alpha(options: Options, run: RunCells) -> StudyOutput:
     """Accuracy over α, with h = 15% and M = 3."""
     points = (0.1, 1.0, 10.0) if options.quick else (0.01, 0.1, 0.5, 1.0, 2.0, 10.0)
     return sweep(options, run, "alpha", points, "FedSage+, h = 15%, M = 3", "α")
 
 
-def figure_hide_ratio(options: Options, run: Run) -> Output:
+def figure_hide_ratio(options: Options, run: RunCells) -> StudyOutput:
     """Accuracy over h, with α = 1 and M = 3."""
     points = (0.01, 0.15, 0.3) if options.quick else (0.01, 0.05, 0.1, 0.15, 0.2, 0.3)
     label = "h, share of hidden nodes"
     return sweep(options, run, "hide_ratio", points, "FedSage+, α = 1, M = 3", label)
 
 
-def table_shared_neighgen(options: Options, run: Run) -> Output:
+def table_shared_neighgen(options: Options, run: RunCells) -> StudyOutput:
     """One NeighGen for all owners against one each, M = 3."""
     values = paper_values()["table-shared-neighgen"]
     wanted = []
-    for dataset in options.of(*DATASETS):
+    for dataset in options.of(*PAPER_DATASETS):
         for method in ("fedsage", "fedsage+shared", "fedsage+neighgen"):
             labels: Labels = {"dataset": dataset, "method": method}
-            wanted += cells(options, labels, method, dataset, 3)
+            wanted += cells_by_seed(options, labels, method, dataset, 3)
 
     def paper(labels: Labels) -> Sequence[float] | None:
         printed: Sequence[float] = values[labels["dataset"]][labels["method"]]
         return printed
 
     title = "One shared NeighGen against one for each owner, M = 3"
-    return Output([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
+    return StudyOutput([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
 
 
 def pubmed_study(
-    options: Options, run: Run, name: str, key: str, points: Sequence[int], title: str
-) -> Output:
+    options: Options, run: RunCells, name: str, key: str, points: Sequence[int], title: str
+) -> StudyOutput:
     """FedSage, FedSage+ and GlobSage on PubMed, M = 5, over the values of one setting."""
     values = paper_values()[name]
     (dataset,) = options.of("pubmed") or ("pubmed",)
@@ -231,23 +233,25 @@ def pubmed_study(
     for value in points:
         for method in ("fedsage", "fedsage+", "globsage"):
             labels: Labels = {"dataset": dataset, key: value, "method": method}
-            wanted += cells(options, labels, method, dataset, 5, classifier={key: value})
+            wanted += cells_by_seed(
+                options, labels, method, dataset, 5, classifier={key: value}
+            )
 
     def paper(labels: Labels) -> Sequence[float] | None:
         found = values.get(labels["method"], {}).get(str(labels[key]))
         return None if options.quick else found
 
-    return Output([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
+    return StudyOutput([Table(title, accuracy_rows(run(wanted), paper))], paper=paper)
 
 
-def table_batch_size(options: Options, run: Run) -> Output:
+def table_batch_size(options: Options, run: RunCells) -> StudyOutput:
     """Batch sizes 1, 16, 64 with one local epoch."""
     points = (16, 64) if options.quick else (1, 16, 64)
     title = "Batch sizes, PubMed, M = 5, one local epoch"
     return pubmed_study(options, run, "table-batch-size", "batch_size", points, title)
 
 
-def table_local_epochs(options: Options, run: Run) -> Output:
+def table_local_epochs(options: Options, run: RunCells) -> StudyOutput:
     """Local epochs 1, 3, 5 with batch size 64."""
     points = (1, 3) if options.quick else (1, 3, 5)
     title = "Local epochs, PubMed, M = 5, batch size 64"

@@ -10,7 +10,7 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
-Row: TypeAlias = dict[str, Any]
+TableRow: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Table:
     """Rows with the same keys, and words to go with them."""
 
     title: str
-    rows: list[Row]
+    rows: list[TableRow]
     note: str = ""
 
     def markdown(self) -> str:
@@ -27,7 +27,9 @@ class Table:
             return f"## {self.title}\n\nNothing yet.\n"
         columns = list(self.rows[0])
         lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-        lines += [f"| {' | '.join(shown(row[c]) for c in columns)} |" for row in self.rows]
+        lines += [
+            f"| {' | '.join(markdown_cell(row[c]) for c in columns)} |" for row in self.rows
+        ]
         note = f"\n{self.note}\n" if self.note else ""
         return f"## {self.title}\n{note}\n" + "\n".join(lines) + "\n"
 
@@ -42,14 +44,14 @@ class Table:
         return out.getvalue()
 
 
-def shown(value: object) -> str:
+def markdown_cell(value: object) -> str:
     """A cell of a Markdown table."""
     if value is None:
         return ""
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def beside_paper(values: Sequence[float], paper: Sequence[float] | None) -> Row:
+def beside_paper(values: Sequence[float], paper: Sequence[float] | None) -> TableRow:
     """Our mean and spread, the paper's, the difference, and whether it is more than noise.
 
     A cell is marked where the means differ by more than two standard deviations, ours and
@@ -57,7 +59,7 @@ def beside_paper(values: Sequence[float], paper: Sequence[float] | None) -> Row:
     """
     ours = mean(values)
     spread = stdev(values) if len(values) > 1 else 0.0
-    row: Row = {"ours": ours, "std": spread, "seeds": len(values)}
+    row: TableRow = {"ours": ours, "std": spread, "seeds": len(values)}
     if paper is None:
         return row | {"paper": None, "paper std": None, "difference": None, "marked": ""}
     theirs, theirs_spread = float(paper[0]), float(paper[1]) if len(paper) > 1 else 0.0
@@ -70,7 +72,7 @@ def beside_paper(values: Sequence[float], paper: Sequence[float] | None) -> Row:
     }
 
 
-def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Row:
+def paired_difference(ours: Mapping[int, float], base: Mapping[int, float]) -> TableRow:
     """The mean difference over common seeds, with a 95% confidence interval (Student's t)."""
     gaps = [ours[seed] - base[seed] for seed in sorted(set(ours) & set(base))]
     if len(gaps) < 2:

@@ -124,6 +124,10 @@ def read_result(folder: Path) -> dict[str, Any]:
             f"{folder} holds no finished run: there is no {RESULT}. Give the folder that "
             "'fedsage run' wrote to."
         ) from None
+    except OSError as error:
+        raise DataError(
+            f"{folder / RESULT} cannot be read ({error.strerror}). Check its permissions."
+        ) from None
     except ValueError as error:
         raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
     seen = found.get("format") if isinstance(found, dict) else None
@@ -131,8 +135,8 @@ def read_result(folder: Path) -> dict[str, Any]:
         return with_phases(found)
     if seen != FORMAT:
         raise DataError(
-            f"{folder / RESULT} has format {seen}, this fedsage reads {FORMAT}. Update "
-            "fedsage, or run it again."
+            f"{folder / RESULT} has format {seen}, but this fedsage reads format {FORMAT}. "
+            "Update fedsage, or run it again."
         )
     return dict(found)
 

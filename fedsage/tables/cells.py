@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 from fedsage.tables.problems import Problems
 
-FORMATS = (".csv", ".parquet")
+SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Cells:
 
 def find_table(folder: Path, name: str, problems: Problems, needed: bool = True) -> Path | None:
     """The file of one table: ``name.csv`` or ``name.parquet``, not both."""
-    found = [folder / (name + end) for end in FORMATS if (folder / (name + end)).is_file()]
+    found = [folder / (name + end) for end in SUFFIXES if (folder / (name + end)).is_file()]
     if len(found) == 2:
         remedy = "Remove the one that is out of date."
         problems.add("two files", f"{name}.csv", f"stands beside {name}.parquet", remedy)

@@ -72,13 +72,13 @@ def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -
         elif seen[name].endswith(CODES):
             notes[name] = CODES
     if features is not None and "feature" in features.columns:
-        found += [Feature(name, "sparse") for name in distinct(features, "feature")]
+        found += [Feature(name, "sparse") for name in distinct_texts(features, "feature")]
     if not found:
         raise DataError(
             f"{nodes.file} has no column that could be a feature: {', '.join(nodes.columns)}. "
             "Add columns of numbers or categories."
         )
-    classes = distinct(nodes, label) if label in nodes.columns else []
+    classes = distinct_texts(nodes, label) if label in nodes.columns else []
     return Guess(Schema(tuple(found), tuple(classes), label, tuple(ignored)), seen, notes)
 
 
@@ -101,11 +101,11 @@ def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
             seen += f"; {CODES}"
         return Feature(name, "number", missing="mean" if num_empty else "refused"), seen
     if 0 < num_values <= MOST_CATEGORIES and num_values < cells.num_rows:
-        categories = tuple(distinct(cells, name))
+        categories = tuple(distinct_texts(cells, name))
         return Feature(name, "category", categories=categories), f"{num_values} words{empty}"
     return None, f"{num_values:,} different texts"
 
 
-def distinct(cells: Cells, name: str) -> list[str]:
+def distinct_texts(cells: Cells, name: str) -> list[str]:
     """The different texts in a column, without the empty one."""
     return sorted(set(pc.unique(cells.columns[name]).to_pylist()) - {""}, key=natural)

@@ -18,12 +18,11 @@ from fedsage.errors import nearest
 from fedsage.shapes import Array
 from fedsage.tables.cells import Cells
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import Feature, Schema
+from fedsage.tables.schema import PARTS, Feature, Schema
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LARGEST = float(np.finfo(np.float32).max)
 NOTHING = {"na", "nan", "n/a", "null", "none", "nil", "?", "-", "."}  # meant as an empty cell
-PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +83,7 @@ def parse_nodes(cells: Cells, schema: Schema, problems: Problems) -> Nodes:
     check_columns(cells, needed, optional, remedy, problems)
     if not cells.num_rows:
         problems.add("no rows", cells.file, "has no rows", "Add at least one node.")
-    y = labels_of(cells, schema, problems)
+    y = classes_of(cells, schema, problems)
     return Nodes(
         ids=ids_of(cells, problems) if "id" in cells.columns else (),
         numbers=stacked(
@@ -163,7 +162,7 @@ def checked_numbers(
         filled = pc.if_else(pc.equal(column, ""), None, column)
         values = pc.cast(filled, pa.float64()).to_numpy().astype(np.float64)
     except pa.ArrowInvalid:
-        values = np.array([number(text) for text in column.to_pylist()])
+        values = np.array([number_in(text) for text in column.to_pylist()])
 
     def not_one(row: int) -> tuple[str, str]:
         if column[row].as_py().lower() in NOTHING:
@@ -183,7 +182,7 @@ def checked_numbers(
     return values, empty
 
 
-def number(text: str) -> float:
+def number_in(text: str) -> float:
     """A number, NaN for anything else; stricter than ``float``, which takes 1_000."""
     return float(text) if NUMBER.fullmatch(text) else float("nan")
 
@@ -220,7 +219,7 @@ def note_unknown(
     note_cells(cells, column, bad, f"unknown {kind}", words, problems)
 
 
-def labels_of(cells: Cells, schema: Schema, problems: Problems) -> Int[Array, " rows"]:
+def classes_of(cells: Cells, schema: Schema, problems: Problems) -> Int[Array, " rows"]:
     """The classes; -1 where the cell is empty or there is no such column."""
     if schema.label not in cells.columns:
         return np.full(cells.num_rows, -1)

@@ -31,11 +31,11 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, kind: str, where: str, what: str, remedy: str, count: int = 1) -> None:
-        """Note a problem, or ``count`` of them that need no line each."""
+    def add(self, kind: str, where: str, what: str, remedy: str) -> None:
+        """Note a problem."""
         key = (kind, where.split(",")[0])
-        self.counts[key] += count
-        if self.counts[key] - count < AT_MOST:
+        self.counts[key] += 1
+        if self.counts[key] <= AT_MOST:
             self.found.append(Problem(kind, where, what, remedy))
 
     def room(self, kind: str, file: str) -> int:

@@ -26,6 +26,7 @@ else:
 
 SCHEMA = "schema.toml"
 RESERVED = ("id", "split")  # columns with a meaning of their own
+PARTS = ("train", "val", "test")  # what the column "split" may say
 KEYS = ("classes", "features", "sparse", "label", "ignored")
 FEATURE_KEYS = {"number": ("kind", "scaling", "missing"), "category": ("kind", "categories")}
 CHOICES = {"scaling": ("standard", "none"), "missing": ("refused", "mean")}

@@ -16,12 +16,11 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import SCHEMA, Feature, Schema, names_of, write_schema
+from fedsage.tables.schema import PARTS, SCHEMA, Feature, Schema, names_of, write_schema
 from fedsage.tables.tables import Tables
 
 Format: TypeAlias = Literal["csv", "parquet"]
 Columns: TypeAlias = Mapping[str, Sequence[str] | Array]  # words, or numbers
-PARTS = ("train", "val", "test")
 
 
 def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> Tables:
@@ -46,7 +45,7 @@ def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> T
 
 
 def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
-    """Write one owner's folder: schema, nodes, edges, and features if there are sparse ones."""
+    """Write one owner's folder: schema, nodes, links, and features if any are sparse."""
     write_schema(tables.schema, folder / SCHEMA)
     ids = np.array(tables.ids, dtype=object)
     write_table(node_columns(tables), folder / f"nodes.{format}")
@@ -95,12 +94,12 @@ def write_csv(columns: Columns, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(columns)
-    table.writerows(zip(*(cells(column) for column in columns.values()), strict=True))
+    table.writerows(zip(*(texts_of(column) for column in columns.values()), strict=True))
     text.flush()
     text.detach()
 
 
-def cells(column: Sequence[str] | Array) -> Iterable[str]:
+def texts_of(column: Sequence[str] | Array) -> Iterable[str]:
     """A column as text."""
     if isinstance(column, np.ndarray) and column.dtype == np.float64:
         return ("" if v != v else repr(v).removesuffix(".0") for v in column.tolist())

@@ -18,7 +18,7 @@ from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 NodeScale: TypeAlias = Literal["unit", "mean", "sum"]
 Kernel: TypeAlias = Float[Array, "n n"]
-SAME = 1e-9  # correlations closer to one than this are one, but for rounding
+SAME_WITHIN = 1e-9  # correlations closer to one than this are one, but for rounding
 
 
 def gntk(
@@ -126,7 +126,7 @@ def distinct_nodes(theta: Kernel) -> NodeIds:
     alone, say) have the same row in Θ up to a factor, so that Θ has no inverse with both.
     """
     rho, _ = correlations(theta)
-    same = csr_array(rho > 1 - SAME)
+    same = csr_array(rho > 1 - SAME_WITHIN)
     _, group = connected_components(same, directed=False)
     return np.unique(group, return_index=True)[1]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsage.runs.folder import read_result
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
+from fedsage.runs.folder import read_result
 from tests.cli.conftest import SMALL
 
 FEDSAGE = [sys.executable, "-m", "fedsage.cli.main"]

@@ -12,9 +12,9 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage
 from fedsage.models.parameters import sha256_of
-from fedsage.runs.setup import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 from fedsage.protocol.wire import Message, encode
+from fedsage.runs.setup import Setting, data_owners, prepare
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError, StorageError
-from fedsage.runs.events import HistoryLine
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
@@ -24,6 +23,7 @@ from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Agreement, Hits
 from fedsage.protocol.procedures import TEST_CLASSIFIER
 from fedsage.protocol.wire import encode
+from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import ignore_line
 from tests.federation.conftest import NAMES, SiteEngine, config_for
 
@@ -297,8 +297,9 @@ LEAKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", LEAKS)
 def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
-    from fedsage.federation import nvflare_owner
     from fedsage.federation.gate import Gate
+
+    from fedsage.federation import nvflare_owner
 
     class Context:
         def get_prop(self, key: str, default: Any = None) -> str:

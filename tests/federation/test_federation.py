@@ -16,13 +16,13 @@ import pytest
 
 from fedsage.config import Config
 from fedsage.errors import ProtocolError
-from fedsage.runs.events import HistoryLine
-from fedsage.runs.record import RunRecord
 from fedsage.federation.kits import Kit, open_kit
 from fedsage.federation.operate import process_of, start
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
+from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.record import RunRecord
 from tests.federation.conftest import config_for
 
 pytestmark = pytest.mark.federation

@@ -11,13 +11,13 @@ import torch
 
 from fedsage.data.npz import load_graph
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.runs.events import HistoryLine
 from fedsage.federation.serve import FEDERATED, serve
 from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
 from fedsage.models.classifier import load_models
 from fedsage.protocol.messages import Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
 from fedsage.protocol.wire import encode
+from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import ignore_line, run_config
 from tests.federation.conftest import NAMES, SiteEngine, config_for
 
@@ -170,10 +170,10 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
 ) -> None:
     from dataclasses import asdict
 
-    from fedsage.runs.folder import Provenance, append_history, write_result
     from fedsage.protocol.engine import Miss
     from fedsage.report.page import page
     from fedsage.report.read import read_runs
+    from fedsage.runs.folder import Provenance, append_history, write_result
 
     class Away(SiteEngine):
         """The third owner is away in the second round."""

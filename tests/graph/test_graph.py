@@ -40,6 +40,8 @@ def test_an_induced_subgraph_has_the_links_among_its_nodes(
         frozenset((int(a), int(b))) for a, b in graph.links.T if {a, b} <= set(nodes.tolist())
     }
     assert {frozenset(nodes[pair].tolist()) for pair in part.links.T} == expected
+    assert part.num_links == len(expected)
+    assert all((np.diff(part.neighbors(v)) > 0).all() for v in range(6))
     assert (part.x.toarray() == x.toarray()[nodes]).all()
     assert (part.y == graph.y[nodes]).all()
 

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from fedsage.models.subspace import random_basis, reconstructions, sketch
+from fedsage.protocol.state import Sketched
 
 from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.models.subspace import random_basis, reconstructions, sketch
-from fedsage.runs.setup import data_owners, first_basis, prepare
 from fedsage.protocol.messages import Subspace
 from fedsage.protocol.server import common_subspace
-from fedsage.protocol.state import Sketched
 from fedsage.rng import generator
+from fedsage.runs.setup import data_owners, first_basis, prepare
 from tests.conftest import SMALL
 
 

@@ -18,11 +18,11 @@ from fedsage.models.gen_training import embed, joint_losses
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Counts
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
-from fedsage.runs.setup import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, GenGradient, GenOffers
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import add_up, average_neighgen, server_execution_for_gen
 from fedsage.rng import generator
+from fedsage.runs.setup import Setting, data_owners, prepare
 from tests.conftest import SMALL
 
 MORE = {

@@ -15,7 +15,6 @@ from fedsage.errors import ConfigError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
-from fedsage.runs.setup import Setting, data_owners, mending_of, prepare
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import (
     ClassifierUpdate,
@@ -26,6 +25,7 @@ from fedsage.protocol.messages import (
     NeighGenUpdate,
     Sketch,
 )
+from fedsage.runs.setup import Setting, data_owners, mending_of, prepare
 from tests.conftest import SMALL
 
 GEN = {"neighgen": {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 3}}

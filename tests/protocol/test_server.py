@@ -10,7 +10,11 @@ from fedsage.protocol.server import share_of_hits
 
 
 def test_the_plain_mean_is_procedure_b() -> None:
-    phis = [{"w": torch.randn(3, 2), "b": torch.randn(2)} for _ in range(4)]
+    g = torch.Generator().manual_seed(0)
+    phis = [
+        {"w": torch.randn(3, 2, generator=g), "b": torch.randn(2, generator=g)}
+        for _ in range(4)
+    ]
     mean = average(phis, [1.0] * 4)
     for name in ("w", "b"):
         expected = sum((phi[name] for phi in phis), torch.zeros_like(mean[name])) / 4
@@ -23,7 +27,7 @@ def test_weights_count_training_nodes() -> None:
 
 
 def test_the_mean_of_one_is_itself_to_the_bit() -> None:
-    phi = {"w": torch.randn(50, 3)}
+    phi = {"w": torch.randn(50, 3, generator=torch.Generator().manual_seed(0))}
     assert torch.equal(average([phi], [17.0])["w"], phi["w"])
 
 

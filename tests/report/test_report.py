@@ -101,8 +101,23 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no finished run"):
         read_runs([tmp_path])
     (tmp_path / "result.json").write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is not JSON"):
         read_runs([tmp_path])
+
+
+def test_a_result_of_another_format_is_refused(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(DataError, match="has format 99, but this fedsage reads format 1"):
+        read_runs([tmp_path / "run"])
+
+
+def test_a_torn_history_is_refused(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    (tmp_path / "run" / "history.jsonl").write_text('{"phase": ')
+    with pytest.raises(DataError, match=r"history.jsonl cannot be read"):
+        read_runs([tmp_path / "run"])
 
 
 def test_ticks_are_round_numbers_inside() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from fedsage.config import load_config
 from fedsage.errors import ConfigError
+from fedsage.paper import paper_accuracy, paper_values
 from fedsage.reproduce import cells as cells_module
 from fedsage.reproduce.cells import Cell, Labels, fingerprint, run_cells
 from fedsage.reproduce.figures import Panel, save_figure
 from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.neighgen_figures import time_of
-from fedsage.paper import paper_accuracy, paper_values
-from fedsage.reproduce.studies import Options, Output, Run, accuracy_rows
-from fedsage.reproduce.tables import Table, beside_paper, paired
+from fedsage.reproduce.studies import Options, RunCells, StudyOutput, accuracy_rows
+from fedsage.reproduce.tables import Table, beside_paper, paired_difference
 from tests.conftest import SMALL
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def test_a_cell_beyond_two_standard_deviations_is_marked() -> None:
 
 
 def test_the_interval_of_paired_differences_is_student_s() -> None:
-    found = paired({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5, 2: 0.6, 3: 0.1})
+    found = paired_difference({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5, 2: 0.6, 3: 0.1})
     assert found["difference"] == pytest.approx(0.1) and found["seeds"] == 3
     half = 4.3027 * 0.1 / 3**0.5  # t for two degrees of freedom
     assert found["to"] - found["difference"] == pytest.approx(half, rel=1e-3)
-    assert paired({0: 0.5}, {0: 0.4})["from"] is None
+    assert paired_difference({0: 0.5}, {0: 0.4})["from"] is None
 
 
-def small_study(options: Options, run: Run) -> Output:
+def small_study(options: Options, run: RunCells) -> StudyOutput:
     """Two seeds of FedSage over one setting, with a made-up value in the paper's place."""
     wanted = []
     for eta in (0.01, 0.1):
@@ -107,7 +107,7 @@ def small_study(options: Options, run: Run) -> Output:
     def paper(labels: Labels) -> list[float] | None:
         return [0.99, 0.001] if labels["eta"] == 0.1 else None
 
-    return Output([Table("T", accuracy_rows(run(wanted), paper))], paper=paper)
+    return StudyOutput([Table("T", accuracy_rows(run(wanted), paper))], paper=paper)
 
 
 def test_json_has_a_row_for_every_group_of_runs_and_the_tables(

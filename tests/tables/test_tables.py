@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from scipy.sparse import csr_array, issparse
 
 from fedsage.data.load import load, load_owner_tables, load_split, owner_folders, tables_folder
 from fedsage.data.npz import content_sha256, save_graph
+from fedsage.data.owned import load_owners
 from fedsage.errors import DataError, DataErrors
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import split_nodes
 from fedsage.rng import generator
+from fedsage.tables.cells import read_cells
 from fedsage.tables.schema import Feature, Schema
 from fedsage.tables.tables import (
     Tables,
@@ -378,22 +381,37 @@ def test_owners_are_found_in_the_order_people_count(tmp_path: Path, graph: Graph
         load(str(tmp_path))
 
 
-def test_problems_of_all_owners_are_told_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [load_owner_tables, load_owners])
+def test_problems_of_all_owners_are_told_together(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
     folder_of(tmp_path / "a", **nodes("50,", "x,"))
     folder_of(tmp_path / "b", **nodes("40,", "y,"))
     with pytest.raises(DataErrors) as caught:
-        load_owner_tables(tmp_path)
+        read(tmp_path)
     assert [found.split(",")[0] for found in caught.value.lines] == [
         "a/nodes.csv",
         "b/nodes.csv",
     ]
 
 
+def test_every_table_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        folder_of(tmp_path / name)
+    read: list[str] = []
+    monkeypatch.setattr(
+        "fedsage.tables.cells.read_cells",
+        lambda path, problems: read.append(str(path)) or read_cells(path, problems),
+    )
+    load_owners(tmp_path)
+    assert len(read) == len(set(read)) == 6
+
+
 def test_owners_share_one_schema(tmp_path: Path) -> None:
     folder_of(tmp_path / "a")
     assert [t.num_nodes for t in load_owner_tables(tmp_path)] == [4]
     folder_of(tmp_path / "b", schema=FINE["schema.toml"].replace('"well"]', '"well", "new"]'))
-    with pytest.raises(DataError, match="has another schema than a"):
+    with pytest.raises(DataError, match="has other features or classes than a"):
         load_owner_tables(tmp_path)
 
 

@@ -1,0 +1,60 @@
+"""Suites about what comes before training: starting up, making a graph, cutting it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+
+from fedsage.bench.figure import Figure, figure_of, graphs, seconds
+from fedsage.bench.fresh import in_fresh_process
+from fedsage.data.synthetic import synthetic
+from fedsage.graph.partition import partition
+from fedsage.runs.record import peak_rss_mb
+
+
+def startup_suite(repeats: int = 5) -> Iterator[Figure]:
+    """How long it takes until something happens."""
+    ways = {
+        "import fedsage": ["-c", "import fedsage"],
+        "fedsage --help": ["-m", "fedsage.cli.main", "--help"],
+    }
+    for name, arguments in ways.items():
+        times, bare = [], []
+        for _ in range(repeats):
+            times.append(seconds(start_python, *arguments))
+            bare.append(seconds(start_python, "-c", ""))
+        yield figure_of(name, times, "s", bare, at_most=1)
+
+
+def start_python(*arguments: str) -> None:
+    """Run a fresh Python to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+
+
+def partition_suite(repeats: int = 3) -> Iterator[Figure]:
+    """Louvain and METIS owners: seconds, and the largest owner against the mean."""
+    for (name, graph), how, owners in product(graphs(), ("louvain", "metis"), (3, 5, 10)):
+        taken = [seconds(partition, graph, owners, how, k) for k in range(repeats)]
+        balances = []
+        for k in range(repeats):
+            sizes = [one.num_nodes for one in partition(graph, owners, how, k).subgraphs]
+            balances.append(max(sizes) * len(sizes) / sum(sizes))
+        where = f"{name}, {how}, M = {owners}"
+        yield figure_of(f"largest ÷ mean owner, {where}", balances, "", at_most=1.15)
+        yield figure_of(f"partition, {where}", taken, "s", at_most=3)
+
+
+def synthetic_suite(repeats: int = 3) -> Iterator[Figure]:
+    """A million nodes and ten million links, in a process of its own."""
+    taken = [in_fresh_process(a_million_nodes) for _ in range(repeats)]
+    where = "synthetic, 1M nodes, 10M links"
+    yield figure_of(where, [one[0] for one in taken], "s", at_most=60)
+    yield figure_of(f"{where}, peak memory", [one[1] for one in taken], "MB", at_most=4000)
+
+
+def a_million_nodes() -> tuple[float, float]:
+    """Seconds that it takes to make them, and the most memory held."""
+    taken = seconds(synthetic, nodes=1_000_000, degree=20.0)
+    return taken, peak_rss_mb()

@@ -1,0 +1,107 @@
+"""What the arrays of a graph must be: refused where they are not, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from fedsage.errors import DataError
+from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeLabels, SparseMatrix
+
+
+def checked_size(x: Array | SparseMatrix, name: str) -> int:
+    """How many nodes have features; refuses what is no table of numbers."""
+    if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise DataError(
+            f"{name}: features must be a table of nodes × features, "
+            f"but have shape {tuple(x.shape)}. Give at least one node and one feature."
+        )
+    if x.dtype.kind not in "fiub":
+        raise DataError(
+            f"{name}: features must be numbers, but are of type {x.dtype}. Turn words into "
+            "numbers (one column for each) and complex numbers into pairs."
+        )
+    return int(x.shape[0])
+
+
+def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
+    """Features as float32, sparse if they came sparse; refuses NaN and infinity."""
+    sparse = issparse(x)
+    features: NodeFeatures = (
+        csr_array(x, dtype=np.float32, copy=True)
+        if sparse
+        else np.array(x, dtype=np.float32, order="C")
+    )
+    values: Array = features.data if sparse else features.ravel()
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        starts: Array = features.indptr if sparse else np.arange(0, values.size, x.shape[1])
+        row = int(np.searchsorted(starts, bad[0], side="right")) - 1
+        raise DataError(
+            f"{name}: {len(bad)} feature values are NaN or infinite, the first at node "
+            f"{row}. Replace them (with 0, or the mean of the column) and try again."
+        )
+    if not sparse:
+        features.setflags(write=False)
+        return features
+    features.sum_duplicates()
+    features.eliminate_zeros()
+    if max(features.nnz, *features.shape) < 2**31:  # short positions: products read them all
+        features.indices = features.indices.astype(np.int32, copy=False)
+        features.indptr = features.indptr.astype(np.int32, copy=False)
+    for array in (features.data, features.indices, features.indptr):
+        array.setflags(write=False)
+    return features
+
+
+def checked_labels(
+    y: Array, class_names: Sequence[str], num_nodes: int, name: str
+) -> tuple[NodeLabels, tuple[str, ...]]:
+    """Labels as int64 and a name for each class; refuses labels without a class."""
+    if np.ndim(y) != 1:
+        raise DataError(
+            f"{name}: labels must be one number a node, but have shape {np.shape(y)}. Give the "
+            "number of the class, from 0, and -1 where it is not known."
+        )
+    if len(y) != num_nodes:
+        raise DataError(
+            f"{name}: {num_nodes} nodes have features but there are {len(y)} labels. "
+            "Give one label a node, -1 where it is not known."
+        )
+    if not np.issubdtype(np.asarray(y).dtype, np.integer):
+        raise DataError(
+            f"{name}: labels must be whole numbers from 0, but are {np.asarray(y).dtype}. "
+            "Number the classes, and write -1 where the class is not known."
+        )
+    labels = np.array(y, dtype=np.int64)
+    most = min(int(labels.max(initial=-1)) + 1, num_nodes)
+    names = tuple(str(c) for c in class_names) or tuple(str(c) for c in range(most))
+    bad = np.flatnonzero((labels < -1) | (labels >= len(names)))
+    if len(bad):
+        raise DataError(
+            f"{name}: {len(bad)} labels are out of range, the first {labels[bad[0]]} at node "
+            f"{bad[0]}; there are {len(names)} classes, 0 to {len(names) - 1}. "
+            "Write -1 where the class is not known."
+        )
+    return labels, names
+
+
+def checked_links(edge_index: Array, num_nodes: int, name: str) -> EdgeIndex:
+    """Links as int32 pairs; refuses links to nodes that do not exist."""
+    links = np.asarray(edge_index)
+    if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):
+        raise DataError(
+            f"{name}: links must be 2 × E whole numbers, but have shape {links.shape} and "
+            f"type {links.dtype}. Row 0 holds one end of each link, row 1 the other."
+        )
+    if links.size and (links.min() < 0 or links.max() >= num_nodes):
+        bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
+        first = links[:, bad[0]].tolist()
+        raise DataError(
+            f"{name}: {len(bad)} links point to nodes that do not exist, the first "
+            f"{first[0]}–{first[1]} (link {bad[0]}); nodes are 0 to {num_nodes - 1}. "
+            "Remove these links or add the nodes."
+        )
+    return links.astype(np.int32, copy=False)

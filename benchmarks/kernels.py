@@ -16,7 +16,7 @@ from fedsage.config import Config, load_config
 from fedsage.files import write_json
 from fedsage.reproduce.tables import paired_difference
 from fedsage.runs.compare import compare
-from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.execute import run_config
 from fedsage.runs.folder import commit, machine, versions
 from fedsage.runs.record import RunRecord
 
@@ -51,7 +51,7 @@ def config_for(dataset: str, kernel: str) -> Config:
 
 def run_one(config: Config) -> RunRecord:
     """One run, without a word."""
-    return run_config(config, ignore_line).record
+    return run_config(config).record
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedsage.config import Config, load_config
 from fedsage.files import write_json
-from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.execute import run_config
 from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
@@ -44,7 +44,7 @@ class Killed:
 
 def model_of(config: Config, checkpoint: Path | None) -> tuple[str, int]:
     """The checksum of the trained model, and how often the run was resumed."""
-    record = run_config(config, ignore_line, checkpoint=checkpoint).record
+    record = run_config(config, checkpoint=checkpoint).record
     return record.model_sha256, record.resumed
 
 

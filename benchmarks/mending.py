@@ -21,7 +21,7 @@ import numpy as np
 from fedsage.config import Config, NeighGenConfig, Settings, load_config
 from fedsage.files import write_json
 from fedsage.reproduce.cells import fingerprint
-from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.execute import run_config
 from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
@@ -53,7 +53,7 @@ def measure(path: Path, configs: Iterable[tuple[Config, dict[str, str]]]) -> Non
         held: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
         if fingerprint(config) in {run["settings"] for run in held["runs"]}:
             continue
-        record = run_config(config, ignore_line).record
+        record = run_config(config).record
         held = json.loads(path.read_text()) if path.exists() else {"runs": []}
         held["runs"].append(
             {key: getattr(record, key) for key in (*KEYS, *VALUES)}

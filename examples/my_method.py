@@ -31,6 +31,7 @@ class ProxAdam(torch.optim.Adam):
         return super().step(closure)
 
 
+@fs.method("fedprox")
 class ProxOwner(fs.DataOwner):
     """An owner whose procedure F minimizes the proximal loss."""
 
@@ -49,11 +50,9 @@ class ProxOwner(fs.DataOwner):
         return super().local_update_c(ask)
 
 
-METHOD = fs.Method("fedprox", owner=ProxOwner)
-
 if __name__ == "__main__":
     graph = fs.load("synthetic")
     owners = fs.partition(graph, num_owners=3, how="louvain", seed=0)
-    for method in ("fedsage", METHOD):
+    for method in ("fedsage", "fedprox"):
         result = fs.run(owners, method=method, evaluate_on=graph)
         print(result.record.method, result.accuracy)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedsage.data.npz import save_graph as save_graph
     from fedsage.data.owned import load_owners as load_owners
     from fedsage.errors import FedSageError as FedSageError
+    from fedsage.graph.attach import Generated as Generated
     from fedsage.graph.graph import Graph as Graph
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
@@ -58,6 +59,7 @@ HOME = {
     "Event": "fedsage.runs.events",
     "Exchange": "fedsage.protocol.exchange",
     "FedSageError": "fedsage.errors",
+    "Generated": "fedsage.graph.attach",
     "Graph": "fedsage.graph.graph",
     "HistoryLine": "fedsage.runs.events",
     "Mended": "fedsage.protocol.messages",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
@@ -35,6 +35,7 @@ class Outcome:
     hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
 
 
+@runtime_checkable
 class Loop(Protocol):
     """What runs on owners once their graphs are mended: see :func:`fedsage`."""
 
@@ -198,7 +199,7 @@ def find_method(name: str) -> Method:
         return METHODS.find(name).thing
     way = name.removeprefix(PLUS)
     if name.startswith(PLUS) and (is_file(way) or way in WAYS.ours()):
-        return Method(name, mends=way)
+        return Method(f"{PLUS}{WAYS.find(way).name}", mends=way)
     raise ConfigError(f"Unknown method '{name}'.{nearest(name, all_methods())}")
 
 

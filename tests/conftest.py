@@ -18,26 +18,19 @@ import fedsage.models.fused_query
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):
-    import fedsage.compare
-
     import fedsage.cli.main
-    import fedsage.runs  # noqa: F401
+    import fedsage.runs.compare
+    import fedsage.runs.run  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.runs.events import Stopwatch
-from fedsage.runs.execute import RunResult, execute, ignore_line
+from fedsage.runs.execute import RunResult, execute
+from tests.small import SMALL
 
 torch.set_num_threads(1)
-
-SMALL = {
-    "data": {"dataset": "synthetic", "owners": 3},
-    "synthetic": {"nodes": 60, "classes": 3, "features": 40, "words": 6.0, "topicality": 0.6},
-    "model": {"widths": [16, 8], "dropout": 0.0},
-    "classifier": {"rounds_c": 3, "batch_size": 16},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +62,7 @@ def train(graph: Graph, owners: Partition) -> Train:
     def run(method: str = "fedsage", seed: int = 0, **sections: dict[str, object]) -> RunResult:
         chosen = {"run": {"method": method, "seed": seed}}
         config: Config = load_config(SMALL, sections, chosen)
-        return execute(config, owners, graph, Stopwatch(), ignore_line)
+        return execute(config, owners, graph, Stopwatch())
 
     return run
 

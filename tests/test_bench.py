@@ -80,7 +80,7 @@ def test_a_run_s_costs_are_told_by_phase() -> None:
     }
     found = costs_of_run(settings)
     assert found == json.loads(json.dumps(found))
-    assert found["rounds"]["classifier"] == 2 and found["bytes"]["classifier"]["up"] > 0
+    assert found["rounds"]["training"] == 2 and found["bytes"]["training"]["up"] > 0
     assert found["cpu"] > 0 and found["peak_mb"] > 50
     (taken,) = seconds_per_round(settings, workers=[1, 2], repeats=1)
     assert len(taken) == 2 and min(taken) > 0

@@ -23,15 +23,13 @@ from fedsage.errors import DataErrors, FedSageError
 from fedsage.federation.kits import checked_address, checked_names, open_kit
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.methods import fedsage_plus
 from fedsage.models.classifier import load_models
 from fedsage.protocol.messages import ClassifierUpdate, Hits
 from fedsage.protocol.wire import decode, encode
-from fedsage.runs.setup import data_owners, mending_of, prepare
 from fedsage.tables.schema import read_schema
 from fedsage.tables.tables import read_tables
-from tests.conftest import SMALL
 from tests.protocol.test_guard import GEN, WRONG, Faulty
+from tests.small import exchange_on, owners_of, small_setup, trained
 from tests.tables.test_schema import BAD
 from tests.tables.test_tables import MALFORMED, folder_of
 
@@ -106,12 +104,11 @@ def messages(folder: Path) -> Iterator[Row]:
 
 
 def replies(graph: Graph, owners: Partition) -> Iterator[Row]:
-    setting = prepare(load_config(SMALL, GEN), owners, graph)
     for what, (way, kind, alter, _) in WRONG.items():
-        engine = Faulty(data_owners(setting, way), kind, alter)
-        mend = mending_of(way, setting, 2)
-        fedsage_plus(engine, setting.phi, mend=mend, rounds_c=1)
-        yield "reply", what, f"refused, the run goes on without it: {engine.misses[0].why}"
+        setup = small_setup(graph, owners, way, neighgen=GEN)
+        exchange = exchange_on(setup, Faulty(owners_of(setup), kind, alter))
+        trained(setup, exchange, 1)
+        yield "reply", what, f"refused, the run goes on without it: {exchange.misses[0].why}"
 
 
 def settings(folder: Path) -> Iterator[Row]:

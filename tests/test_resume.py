@@ -12,9 +12,9 @@ from benchmarks.kills import killed_run, model_of
 from fedsage.checkpoint import store as checkpoint_module
 from fedsage.config import Config, load_config
 from fedsage.errors import StorageError
-from fedsage.runs.events import HistoryLine
-from fedsage.runs.execute import ignore_line, run_config
-from tests.conftest import SMALL
+from fedsage.runs.events import Event, HistoryLine
+from fedsage.runs.execute import run_config
+from tests.small import SMALL
 
 GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 4}
 METHODS = [
@@ -34,13 +34,14 @@ class Stop(Exception):
 def stopped_after(config: Config, rounds: int, checkpoint: Path) -> None:
     seen: list[HistoryLine] = []
 
-    def on_line(line: HistoryLine) -> None:
-        seen.append(line)
-        if len(seen) == rounds:
-            raise Stop
+    def observe(event: Event) -> None:
+        if event.line is not None:
+            seen.append(event.line)
+            if len(seen) == rounds:
+                raise Stop
 
     with pytest.raises(Stop):
-        run_config(config, on_line, checkpoint=checkpoint)
+        run_config(config, observe, checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +51,17 @@ def test_every_method_goes_on_after_any_round(
     method: str, moments: str, tmp_path: Path
 ) -> None:
     config = small(method, classifier={"moments": moments})
-    whole: list[HistoryLine] = []
-    undisturbed = run_config(config, whole.append)
+    undisturbed = run_config(config)
+    whole = undisturbed.history
     for rounds in (2, len(whole) - 1):
         folder = tmp_path / f"after-{rounds}"
         stopped_after(config, rounds, folder)
-        lines: list[HistoryLine] = []
-        again = run_config(config, lines.append, checkpoint=folder)
+        again = run_config(config, checkpoint=folder)
         assert again.record.model_sha256 == undisturbed.record.model_sha256
         assert again.accuracy == undisturbed.accuracy
-        up = again.record.bytes["classifier"]["up"]
-        assert up >= undisturbed.record.bytes["classifier"]["up"]  # φ is sent once more
-        told = [(line.phase, line.round, line.owner, line.loss) for line in lines]
+        up = again.record.bytes["training"]["up"]
+        assert up >= undisturbed.record.bytes["training"]["up"]  # φ is sent once more
+        told = [(line.phase, line.round, line.owner, line.loss) for line in again.history]
         assert told == [(line.phase, line.round, line.owner, line.loss) for line in whole]
 
 
@@ -91,18 +91,19 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("whose", ["server", "owner-1"])
+@pytest.mark.parametrize(
+    ("whose", "what"), [("server", "server-mending"), ("owner-1", "update_neighgen")]
+)
 @pytest.mark.parametrize("how", ["cut short", "altered", "empty"])
 def test_a_damaged_checkpoint_is_found_out_and_the_one_before_is_used(
-    how: str, whose: str, tmp_path: Path
+    how: str, whose: str, what: str, tmp_path: Path
 ) -> None:
     config = small("fedsage+neighgen")
     wanted, _ = model_of(config, None)
     stopped_after(config, 4, tmp_path)
-    newest = max((tmp_path / whose).glob("*neighgen-*.state"))
+    newest = max((tmp_path / whose).glob(f"{what}-*.state"))
     damage(newest, how)
-    lines: list[HistoryLine] = []
-    again = run_config(config, lines.append, checkpoint=tmp_path)
+    again = run_config(config, checkpoint=tmp_path)
     assert again.record.model_sha256 == wanted and again.record.resumed == 1
 
 
@@ -110,7 +111,7 @@ def test_starting_again_counts_also_where_it_gets_no_further(tmp_path: Path) -> 
     config = small("fedsage")
     stopped_after(config, 2, tmp_path)
     stopped_after(config, 1, tmp_path)  # the first line is of a round that was kept
-    assert run_config(config, ignore_line, checkpoint=tmp_path).record.resumed == 2
+    assert run_config(config, checkpoint=tmp_path).record.resumed == 2
 
 
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
@@ -126,6 +127,6 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint_module, "write_pieces", full)
         with pytest.raises(StorageError, match=r"No space left.*--resume"):
-            run_config(config, ignore_line, checkpoint=tmp_path)
+            run_config(config, checkpoint=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.state")} == before
-    assert run_config(config, ignore_line, checkpoint=tmp_path).record.resumed == 1
+    assert run_config(config, checkpoint=tmp_path).record.resumed == 1

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fedsage as fs
-from fedsage import track as track_module
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
+from fedsage.runs import track as track_module
 from fedsage.runs.track import check_trackers, flat, track
 from tests.cli.conftest import SMALL, fedsage  # noqa: F401
 
@@ -39,16 +39,14 @@ def test_tensorboard_reads_back_what_history_says(fedsage: Call) -> None:  # noq
     assert done.code == 0, done.err
     curves = events(Path("r/tensorboard"))
     lines = [json.loads(line) for line in Path("r/history.jsonl").read_text().splitlines()]
-    for phase in ("neighgen", "classifier"):
+    for phase in ("mending", "training"):
         rounds = [line for line in lines if line["phase"] == phase]
         told = [(line["round"] + 1, pytest.approx(line["loss"])) for line in rounds]
         assert curves[f"{phase}/loss"] == told
         sent = [(line["round"] + 1, pytest.approx(line["bytes"]["up"])) for line in rounds]
         assert curves[f"{phase}/bytes_up"] == sent
         assert len(curves[f"{phase}/seconds"]) == len(rounds)
-    assert (
-        len(curves["neighgen/loss_feature"]) == 2 and len(curves["classifier/validation"]) == 2
-    )
+    assert len(curves["mending/loss_feature"]) == 2 and len(curves["training/validation"]) == 2
     accuracy = json.loads(done.out)["accuracy"]
     assert curves["accuracy/global"] == [(0, pytest.approx(accuracy["global"]))]
 
@@ -59,7 +57,7 @@ def test_a_run_that_is_done_again_leaves_no_old_curve(fedsage: Call) -> None:  #
         done = fedsage(*words, "--track", "tensorboard,tensorboard", "--force")
         assert done.code == 0, done.err
     curves = events(Path("c/locsage-seed0/tensorboard"))
-    assert [step for step, _ in curves["classifier/owner2/loss"]] == [1, 2]
+    assert [step for step, _ in curves["training/owner2/loss"]] == [1, 2]
 
 
 def test_a_user_s_own_loop_can_be_tracked(
@@ -67,12 +65,13 @@ def test_a_user_s_own_loop_can_be_tracked(
 ) -> None:
     settings = {"classifier": {"rounds_c": 2}}
     with track(["tensorboard"], tmp_path, settings) as tracking:
+        rounds = [lambda event: tracking.round(event.history)]
         result = fs.run(
-            owners, "fedsage", evaluate_on=graph, settings=settings, on_round=tracking.round
+            owners, "fedsage", evaluate_on=graph, settings=settings, callbacks=rounds
         )
         tracking.result(result.record)
     curves = events(tmp_path / "tensorboard")
-    assert len(curves["classifier/loss"]) == 2 and "macro_f1" in curves
+    assert len(curves["training/loss"]) == 2 and "macro_f1" in curves
 
 
 def test_what_is_not_installed_is_refused_before_training(

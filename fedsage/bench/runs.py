@@ -33,7 +33,7 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
         taken = [in_fresh_process(costs_of_run, settings=settings) for _ in range(repeats)]
         cpu, rss = ([one[key] for one in taken] for key in ("cpu", "peak_mb"))
         training = [
-            sum(one["cpu_by_phase"][phase] for phase in ("neighgen", "classifier"))
+            sum(one["cpu_by_phase"][phase] for phase in ("mending", "training"))
             for one in taken
         ]
         where = f"{method}, {name}, M = {owners}"

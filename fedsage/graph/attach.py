@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 
 from fedsage.graph.graph import Graph, frozen, symmetric
-from fedsage.shapes import NodeFeatures, NodeIds
+from fedsage.shapes import FeatureRows, NodeFeatures, NodeIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +21,13 @@ class Generated:
 
     parents: NodeIds
     x: NodeFeatures
+
+    @classmethod
+    def of(cls, parents: NodeIds, rows: FeatureRows, like: Graph) -> Generated:
+        """Rows of features as ``like`` has them: sparse where those are."""
+        sparse = issparse(like.x)
+        x = csr_array(rows, dtype=np.float32) if sparse else np.asarray(rows, dtype=np.float32)
+        return cls(np.asarray(parents), x)
 
 
 def mend(graph: Graph, generated: Generated) -> Graph:

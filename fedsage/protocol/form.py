@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Size: TypeAlias = "int | AtMost | None"  # of one axis; None where it is not known here
-Form: TypeAlias = "tuple[Size, ...] | Doubles | Each | Optional | Mapping[str, Form]"
+Form: TypeAlias = "tuple[Size, ...] | Doubles | Each | Optional | Mapping[str, Any]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 from typing import get_type_hints as type_hints
 
 from fedsage.config import Config
@@ -40,6 +50,7 @@ class Use(Enum):
 Summed, Sealed, Open = Use
 
 
+@runtime_checkable
 class Kept(Protocol):
     """A part of an owner that lasts from round to round, and on its disk if it must."""
 

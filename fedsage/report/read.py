@@ -62,8 +62,8 @@ def compared_methods(folder: Path) -> dict[str, int]:
 
 def read_run(folder: Path) -> Run:
     """One run."""
-    history = [asdict(line) for line in read_history(folder)]
-    return Run(folder, read_result(folder), history)
+    result = read_result(folder)
+    return Run(folder, result, [asdict(line) for line in read_history(folder)])
 
 
 def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -17,7 +17,7 @@ from fedsage.config import Config
 from fedsage.files import write_json
 from fedsage.methods import find_method
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import commit, machine, versions
+from fedsage.runs.folder import EARLIER, commit, machine, versions, with_phases
 
 Labels: TypeAlias = dict[str, str | int | float]
 
@@ -82,8 +82,11 @@ def run_cells(
     for cell in [one for one in cells if cell_file(store, one).exists()]:
         found = json.loads(cell_file(store, cell).read_text())
         mark, seed = fingerprint(cell.config), cell.config.run.seed
-        kept = (found[key] for key in ("commit", "record", "history"))
-        done.append(FinishedCell(cell.labels, seed, mark, *kept))
+        record, lines = found["record"], found["history"]
+        if record["format"] == 1:  # kept by an earlier version
+            record = with_phases(record)
+            lines = [line | {"phase": EARLIER.get(line["phase"])} for line in lines]
+        done.append(FinishedCell(cell.labels, seed, mark, found["commit"], record, lines))
     return done
 
 

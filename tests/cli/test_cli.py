@@ -25,10 +25,10 @@ def test_run_prints_the_promised_object_and_writes_the_promised_files(fedsage: C
     found = json.loads(done.out)
     assert {key: found[key] for key in PROMISED} == PROMISED
     assert set(found["accuracy"]) == {"global", "local"}
-    phases = {"total", "load", "partition", "neighgen", "classifier", "evaluate"}
+    phases = {"total", "load", "partition", "mending", "training", "evaluation"}
     assert set(found["seconds"]) == phases
-    assert set(found["bytes"]["neighgen"]) == {"up", "down"}
-    assert found["bytes"]["classifier"]["up"] > 0
+    assert set(found["bytes"]["mending"]) == {"up", "down"}
+    assert found["bytes"]["training"]["up"] > 0
     assert found["graph"] == {"nodes": 90, "links": 180, "features": 40, "classes": 3}
     for key in ("macro_f1", "cpu_seconds", "peak_rss_mb", "missing_links"):
         assert found[key] > 0
@@ -48,7 +48,7 @@ def test_run_prints_the_promised_object_and_writes_the_promised_files(fedsage: C
 def test_results_go_to_stdout_and_progress_to_stderr(fedsage: Call) -> None:
     done = fedsage("run", *SMALL)
     assert "accuracy, global" in done.out and "rounds" not in done.out
-    assert "2/2 rounds, classifier, loss" in done.err and "s left" in done.err
+    assert "2/2 rounds, training, loss" in done.err and "s left" in done.err
 
 
 def test_the_same_command_gives_the_same_model(fedsage: Call) -> None:
@@ -283,6 +283,6 @@ def test_an_interrupt_is_exit_code_130(fedsage: Call, monkeypatch: pytest.Monkey
     def interrupted(*arguments: object, **keywords: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsage.runs.run_config", interrupted)
+    monkeypatch.setattr("fedsage.runs.run.run_config", interrupted)
     done = fedsage("run", *SMALL)
     assert done.code == 130 and "Traceback" not in done.err

@@ -5,17 +5,18 @@ import time
 import pytest
 
 from fedsage.cli import progress
+from fedsage.runs.events import Event
 
 
 def test_a_slow_phase_is_named_and_a_quick_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.3)
-    phases = progress.SlowPhases()
-    for name, seconds in (("load", 0.0), ("partition", 0.6), ("classifier", 0.6)):
-        phases(name, True)
+    shown = progress.Shown(lambda line: None, owners=3)
+    for name, seconds in (("load", 0.0), ("partition", 0.6), ("training", 0.6)):
+        shown(Event("begins", name))
         time.sleep(seconds)
-        phases(name, False)
+        shown(Event("ends", name))
     assert capsys.readouterr().err == "cutting the graph …\n"
 
 

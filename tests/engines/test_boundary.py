@@ -6,22 +6,20 @@ import ast
 import json
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
-import fedsage.protocol.server
-from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.methods import fedsage_plus
+from fedsage.protocol import aggregate, exchange, server
 from fedsage.protocol.messages import MESSAGES
 from fedsage.protocol.wire import Message, encode
-from fedsage.runs.setup import data_owners, mending_of, prepare
-from tests.conftest import SMALL
+from tests.small import exchange_on, owners_of, small_setup, trained
 
 WAYS = ("none", "neighgen", "shared", "copy", "classes", "subspace")
 UP = {"GenOffer", "GenGradients", "GenDone", "NeighGenUpdate", "Mended", "ClassifierUpdate",
@@ -35,12 +33,11 @@ NUMBERS = {
 def recorded(
     graph: Graph, owners: Partition, way: str
 ) -> tuple[InProcessEngine, list[Message]]:
-    sizes = {"neighgen": {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 3}}
-    config = load_config(SMALL, sizes)
-    setting = prepare(config, owners, graph)
+    sizes = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 3}
+    setup = small_setup(graph, owners, way, neighgen=sizes)
     sent: list[Message] = []
-    engine = InProcessEngine(data_owners(setting, way), on_message=lambda i, m: sent.append(m))
-    fedsage_plus(engine, setting.phi, mend=mending_of(way, setting, 3), rounds_c=3)
+    engine = InProcessEngine(owners_of(setup), on_message=lambda i, m: sent.append(m))
+    trained(setup, exchange_on(setup, engine), 3)
     return engine, sent
 
 
@@ -132,7 +129,7 @@ def test_bytes_reported_are_bytes_serialized_in_each_phase(
     if way != "classes":  # whose one message goes both ways
         up = sum(len(encode(m)) for m in sent if type(m).__name__ in UP)
         assert up == sum(traffic.up for traffic in engine.traffic.values())
-    before = engine.traffic["neighgen"]
+    before = engine.traffic["mending"]
     assert (before.up > 0) == (before.down > 0) == (way != "none")
 
 
@@ -160,15 +157,19 @@ def test_what_is_no_message_is_not_sent(graph: Graph) -> None:
         encode(graph)
 
 
-def test_the_server_knows_no_graph() -> None:
-    tree = ast.parse(Path(fedsage.protocol.server.__file__).read_text())
-    nodes = list(ast.walk(tree))
-    imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+def imported_by(source: str) -> list[str]:
+    nodes = list(ast.walk(ast.parse(source)))
+    found = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     plain = [node for node in nodes if isinstance(node, ast.Import)]
-    imported += [alias.name for node in plain for alias in node.names]
-    assert "torch" in imported and "fedsage.errors" in imported  # both kinds are read
+    return found + [alias.name for node in plain for alias in node.names]
+
+
+@pytest.mark.parametrize("module", [server, exchange, aggregate])
+def test_the_server_knows_no_graph(module: ModuleType) -> None:
+    assert imported_by("import numpy as np\nfrom scipy import sparse") == ["scipy", "numpy"]
+    imported = imported_by(Path(str(module.__file__)).read_text())
+    assert imported
     assert not any(name.startswith(("fedsage.graph", "numpy", "scipy")) for name in imported)
-    assert not any(isinstance(node, ast.ClassDef) for node in nodes)
 
 
 def test_every_message_says_who_may_see_it() -> None:

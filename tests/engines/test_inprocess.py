@@ -10,20 +10,23 @@ from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.methods import fedsage
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 from fedsage.protocol.wire import Message, encode
-from fedsage.runs.setup import Setting, data_owners, prepare
-from tests.conftest import SMALL
+from fedsage.runs.setup import Setup
+from tests.small import SMALL, exchange_on, owners_of, small_setup, trained
 
 if TYPE_CHECKING:
     from tests.conftest import Train
 
 
 @pytest.fixture
-def setting(graph: Graph, owners: Partition) -> Setting:
-    return prepare(load_config(SMALL), owners, graph)
+def setup(graph: Graph, owners: Partition) -> Setup:
+    return small_setup(graph, owners)
+
+
+def changed(graph: Graph, owners: Partition, **classifier: object) -> Setup:
+    return small_setup(graph, owners, classifier=SMALL["classifier"] | classifier)
 
 
 def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(train: Train) -> None:
@@ -40,23 +43,23 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     from fedsage.graph.partition import partition
     from fedsage.runs.events import Stopwatch
-    from fedsage.runs.execute import execute, ignore_line
+    from fedsage.runs.execute import execute
 
     alone = partition(graph, 1, "random", 0)
     results = []
     for method in ("fedsage", "globsage", "locsage"):
         config = load_config(SMALL, {"run": {"method": method}})
-        results.append(execute(config, alone, graph, Stopwatch(), ignore_line))
+        results.append(execute(config, alone, graph, Stopwatch()))
     assert len({result.record.model_sha256 for result in results}) == 1
     assert len({result.accuracy["global"] for result in results}) == 1
 
 
-def test_bytes_reported_are_bytes_serialized(setting: Setting) -> None:
+def test_bytes_reported_are_bytes_serialized(setup: Setup) -> None:
     sent: list[tuple[int, Message]] = []
     engine = InProcessEngine(
-        data_owners(setting), on_message=lambda i, message: sent.append((i, message))
+        owners_of(setup), on_message=lambda i, message: sent.append((i, message))
     )
-    fedsage(engine, setting.phi, rounds_c=2)
+    trained(setup, exchange_on(setup, engine), 2)
     up = sum(len(encode(m)) for _, m in sent if isinstance(m, ClassifierUpdate | Hits))
     down = sum(len(encode(m)) for _, m in sent if isinstance(m, Classifier | Ask))
     counted = list(engine.traffic.values())
@@ -65,13 +68,13 @@ def test_bytes_reported_are_bytes_serialized(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("moments", ["own", "reset", "averaged"])
-def test_moments_cross_only_if_they_are_averaged(setting: Setting, moments: str) -> None:
-    from dataclasses import replace
-
-    chosen = replace(setting, training=replace(setting.training, moments=moments))
+def test_moments_cross_only_if_they_are_averaged(
+    graph: Graph, owners: Partition, moments: str
+) -> None:
+    chosen = changed(graph, owners, moments=moments)
     sent: list[Message] = []
-    engine = InProcessEngine(data_owners(chosen), on_message=lambda i, m: sent.append(m))
-    fedsage(engine, chosen.phi, rounds_c=2)
+    engine = InProcessEngine(owners_of(chosen), on_message=lambda i, m: sent.append(m))
+    trained(chosen, exchange_on(chosen, engine), 2)
     updates = [m for m in sent if isinstance(m, ClassifierUpdate)]
     assert all(bool(m.moments) == (moments == "averaged") for m in updates)
 
@@ -84,22 +87,20 @@ def test_the_three_ways_of_keeping_moments_are_three_ways(train: Train) -> None:
     assert len(hashes) == 3
 
 
-def test_without_weighting_the_number_of_training_nodes_stays_home(setting: Setting) -> None:
-    from dataclasses import replace
-
+def test_without_weighting_the_number_of_training_nodes_stays_home(
+    graph: Graph, owners: Partition
+) -> None:
     for weighting, seen in (("owners", {1.0}), ("nodes", {12.0})):
-        chosen = replace(setting, training=replace(setting.training, weighting=weighting))
-        engine = InProcessEngine(data_owners(chosen))
-        engine.broadcast_classifier(chosen.phi)
-        assert {u.weight for u in engine.local_update_c(0).values()} == seen
+        chosen = changed(graph, owners, weighting=weighting)
+        weights = {owner.local_update_c(Ask(0)).weight for owner in owners_of(chosen)}
+        assert weights == seen
 
 
-def test_owners_share_no_tensor_with_the_server_or_each_other(setting: Setting) -> None:
-    owners = data_owners(setting)
-    engine = InProcessEngine(owners)
-    before = sha256_of(setting.phi.phi)
-    outcome = fedsage(engine, setting.phi, rounds_c=1)
-    assert sha256_of(setting.phi.phi) == before
+def test_owners_share_no_tensor_with_the_server_or_each_other(setup: Setup) -> None:
+    owners = owners_of(setup)
+    before = sha256_of(setup.plan.phi.phi)
+    outcome = trained(setup, exchange_on(setup, InProcessEngine(owners)), 1)
+    assert sha256_of(setup.plan.phi.phi) == before
     storages = [{weight.data_ptr() for weight in owner.model.parameters()} for owner in owners]
     storages.append({weight.data_ptr() for weight in outcome.classifier.phi.values()})
     for i, one in enumerate(storages):

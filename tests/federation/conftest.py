@@ -16,6 +16,7 @@ from fedsage.federation.site import Site
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator
+from fedsage.runs.events import Event, HistoryLine, Observer
 
 SMALL = {
     "classifier": {"rounds_c": 4},
@@ -38,7 +39,7 @@ categories = ["A", "B", "C"]
 
 
 class SiteEngine(Engine):
-    """Carries frames to sites in this process, through each site's gate.
+    """Carries frames to sites in this process, through each site's door.
 
     Sites answer in threads of their own, as NVFlare has them do.
     """
@@ -56,7 +57,6 @@ class SiteEngine(Engine):
             with ThreadPoolExecutor(1) as pool:
                 answer = pool.submit(self.sites[i].answer, procedure.name, encode(request))
                 frame = answer.result()
-            self.sites[i].gate.check(procedure.name, frame)
             self.frames.append((i, frame))
             replies[i] = decode(procedure.reply, frame)
         return replies
@@ -102,6 +102,33 @@ def sites(hospitals: Path, tmp_path: Path) -> Callable[[], list[Site]]:
         ]
 
     return make
+
+
+def into(lines: list[HistoryLine]) -> Observer:
+    """An observer that keeps the rounds."""
+
+    def observe(event: Event) -> None:
+        if event.line is not None:
+            lines.append(event.line)
+
+    return observe
+
+
+class Stop(Exception):
+    """Stands for a kill."""
+
+
+def stop_after(count: int) -> Observer:
+    """An observer that raises when so many rounds are over."""
+    seen: list[HistoryLine] = []
+
+    def observe(event: Event) -> None:
+        if event.line is not None:
+            seen.append(event.line)
+            if len(seen) == count:
+                raise Stop
+
+    return observe
 
 
 def config_for(method: str, **more: dict[str, object]) -> Config:

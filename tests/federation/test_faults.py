@@ -20,12 +20,13 @@ from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Miss
-from fedsage.protocol.messages import Agreement, Hits
-from fedsage.protocol.procedures import TEST_CLASSIFIER
+from fedsage.protocol.agreement import Agreement
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Hits
+from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import encode
-from fedsage.runs.events import HistoryLine
-from fedsage.runs.execute import ignore_line
-from tests.federation.conftest import NAMES, SiteEngine, config_for
+from fedsage.runs.events import HistoryLine, ignore_event
+from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, into, stop_after
 
 Make = Callable[[], list[Site]]
 
@@ -48,21 +49,6 @@ def t_of(request: Any) -> int:
     return int(getattr(request, "t", -1))
 
 
-class Stop(Exception):
-    """Stands for a kill."""
-
-
-def stop_after(count: int) -> Callable[[HistoryLine], None]:
-    seen: list[HistoryLine] = []
-
-    def on_line(line: HistoryLine) -> None:
-        seen.append(line)
-        if len(seen) == count:
-            raise Stop
-
-    return on_line
-
-
 def test_a_run_resumes_after_an_owner_missed_many_rounds_of_neighgen(
     sites: Make, tmp_path: Path
 ) -> None:
@@ -76,17 +62,17 @@ def test_a_run_resumes_after_an_owner_missed_many_rounds_of_neighgen(
         serve(config, Away(sites(), gone), NAMES, "r", "1.0", folder, stop_after(10))
     lines: list[HistoryLine] = []
     engine = Away(sites(), gone)
-    again = serve(config, engine, NAMES, "r", "1.0", folder, lines.append)
+    again = serve(config, engine, NAMES, "r", "1.0", folder, into(lines))
     assert again.record.resumed == 1 and len(lines) == 8 + 4
     assert not any(name == "local_request" for _, name in engine.log)
-    whole = serve(config, Away(sites(), gone), NAMES, "w", "1.0", tmp_path / "w", ignore_line)
+    whole = serve(config, Away(sites(), gone), NAMES, "w", "1.0", tmp_path / "w", ignore_event)
     assert again.record.model_sha256 == whole.record.model_sha256
 
 
 def test_who_is_not_there_at_the_start_is_left_out(sites: Make, tmp_path: Path) -> None:
     config = config_for("fedsage")
     engine = Away(sites(), lambda name, t: name == "agree")
-    found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+    found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     assert engine.owners == [0, 1] and found.record.owners == 2
     assert {i for i, name in engine.log if name == "receive_scale"} == {0, 1}
 
@@ -95,7 +81,7 @@ def test_who_is_not_there_at_the_start_is_left_out(sites: Make, tmp_path: Path) 
 def test_nobody_may_miss_the_scale(name: str, sites: Make, tmp_path: Path) -> None:
     engine = Away(sites(), lambda asked, t: asked == name)
     with pytest.raises(ProtocolError, match=f"{name}.*but 3 are needed"):
-        serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+        serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
 
 
 def test_the_scale_is_agreed_on_once(sites: Make, tmp_path: Path) -> None:
@@ -103,7 +89,7 @@ def test_the_scale_is_agreed_on_once(sites: Make, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, stop_after(2))
     engine = SiteEngine(sites())
-    serve(config, engine, NAMES, "r", "1.0", folder, ignore_line)
+    serve(config, engine, NAMES, "r", "1.0", folder, ignore_event)
     assert not any(name == "column_sums" for _, name in engine.log)
 
 
@@ -121,7 +107,7 @@ def test_who_missed_the_last_broadcast_gets_the_model_before_the_end(
     made = sites()
     found = serve(
         config_for("fedsage", classifier={"rounds_c": 4, "selection": "last"}),
-        Away(made, gone), NAMES, "r", "1.0", tmp_path / "s", ignore_line,
+        Away(made, gone), NAMES, "r", "1.0", tmp_path / "s", ignore_event,
     )  # fmt: skip
     for site in made:
         (model,) = load_models(site.runs / "r")
@@ -137,28 +123,28 @@ def test_a_run_begun_with_other_data_is_not_gone_on_with(
     changed = sites()
     changed[1].owned = replace(changed[1].owned, content="other")
     with pytest.raises(ConfigError, match="Owner north began this run with other data"):
-        serve(config, SiteEngine(changed), NAMES, "r", "1.0", folder, ignore_line)
+        serve(config, SiteEngine(changed), NAMES, "r", "1.0", folder, ignore_event)
     other = config_for("fedsage", classifier={"eta": 0.5})
     with pytest.raises(ConfigError, match="began this run with other settings"):
-        serve(other, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_line)
+        serve(other, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_event)
 
 
 @pytest.mark.parametrize("run", ["../up", "/etc/x", "a/b", "", "A b", "x" * 101])
 def test_a_server_cannot_choose_where_an_owner_writes(run: str, sites: Make) -> None:
     settings = config_for("fedsage").model_dump_json()
     with pytest.raises(PrivacyError, match="name of the run"):
-        sites()[0].agree(Agreement(run, 0, "1.0", settings))
+        sites()[0].agree(Agreement(run, 0, "1.0", settings, "{}"))
 
 
 def test_an_owner_agrees_once_and_to_no_small_batches(sites: Make) -> None:
     site = sites()[0]
     settings = config_for("fedsage").model_dump_json()
-    site.agree(Agreement("r", 0, "1.0", settings))
+    site.agree(Agreement("r", 0, "1.0", settings, "{}"))
     with pytest.raises(PrivacyError, match="agreed to this run already"):
-        site.agree(Agreement("r", 0, "1.0", settings))
+        site.agree(Agreement("r", 0, "1.0", settings, "{}"))
     low = config_for("fedsage", neighgen={"min_batch": 2}).model_dump_json()
     with pytest.raises(PrivacyError, match="8 or more"):
-        sites()[1].agree(Agreement("r", 1, "1.0", low))
+        sites()[1].agree(Agreement("r", 1, "1.0", low, "{}"))
 
 
 def test_states_that_fit_nobody_are_an_error_and_no_new_start(
@@ -170,7 +156,7 @@ def test_states_that_fit_nobody_are_an_error_and_no_new_start(
     for path in (tmp_path / "west" / "r" / "checkpoint").glob("*.state"):
         path.unlink()
     with pytest.raises(StorageError, match="no round that server and owners all have"):
-        serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_line)
+        serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_event)
 
 
 # what needs NVFlare, but no process of its own
@@ -237,7 +223,9 @@ def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(
         times.append(time.monotonic() - begin)
     assert times[0] >= 0.6 and max(times[1:]) < 0.4
     begin = time.monotonic()
-    assert engine.carry(TEST_CLASSIFIER, {1: engine_ask()})[1].why.startswith("no answer")
+    assert engine.carry(DataOwner.test_classifier, {1: engine_ask()})[1].why.startswith(
+        "no answer"
+    )
     assert time.monotonic() - begin < 0.4  # also where nobody else is asked
     asleep["on"] = False
     assert set(engine.test_classifier()) == {0, 1} and not engine.away
@@ -297,9 +285,8 @@ LEAKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", LEAKS)
 def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
-    from fedsage.federation.gate import Gate
-
     from fedsage.federation import nvflare_owner
+    from fedsage.protocol.door import Door
 
     class Context:
         def get_prop(self, key: str, default: Any = None) -> str:
@@ -308,7 +295,8 @@ def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> No
         def get_job_id(self) -> str:
             return "job"
 
-    nvflare_owner.GATES["job"] = Gate(tmp_path)
+    door = nvflare_owner.DOORS["job"] = Door(folder=tmp_path)
+    door.let_out(DataOwner.test_classifier, Hits(1, 1, 1, 2))
     only = nvflare_owner.OnlyMessages()
     fine = right({"asked": "r/1/test_classifier"})
     assert only.process(fine, Context()) is fine  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from fedsage.federation.operate import process_of, start
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
 from fedsage.runs.events import HistoryLine
-from fedsage.runs.execute import ignore_line, run_config
+from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
 from tests.federation.conftest import config_for
 
@@ -60,7 +60,7 @@ def federated(
     config: Config,
     folder: Path,
     resume: bool = False,
-    on_line: Callable[[HistoryLine], None] = ignore_line,
+    on_line: Callable[[HistoryLine], None] = lambda line: None,
 ) -> RunRecord:
     return run_into(kit, config, folder, "a test", resume, on_line, quiet)
 
@@ -71,7 +71,7 @@ def test_in_process_and_federation_give_the_same_model(
     """FedSage here; FedSage+ in the test below, with kills between."""
     config = config_on(hospitals, "fedsage")
     there = federated(coordinator, config, tmp_path / "run")
-    here = run_config(config, ignore_line).record
+    here = run_config(config).record
     assert there.model_sha256 == here.model_sha256
     assert there.accuracy == here.accuracy and there.accuracy["global"] is None
     files = {path.name for path in (tmp_path / "run").iterdir()}
@@ -125,7 +125,7 @@ def killed_in(t: int, victim: Kit, server: Kit, job: bool) -> Iterator[None]:
         watching.result()
 
 
-KEPT_ROUNDS = "server-classifier-*.state"
+KEPT_ROUNDS = "server-training-*.state"
 VICTIMS = {2: "owner-1's job", 5: "owner-1", 8: "server"}  # by the round they are killed in
 ROUNDS = 24
 
@@ -134,7 +134,7 @@ def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
     coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
     config = config_on(hospitals, "fedsage+neighgen", rounds=ROUNDS, deadline=15)
-    wanted = run_config(config, ignore_line).record.model_sha256
+    wanted = run_config(config).record.model_sha256
     for path in party(coordinator, "server").path.rglob(KEPT_ROUNDS):
         path.unlink()  # of the test above
     for t, victim in VICTIMS.items():

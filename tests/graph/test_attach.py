@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.graph.attach import Generated, copies, mend, true_neighbors
+from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
+from fedsage.mending.copies import copies
+from fedsage.mending.oracle import true_neighbors
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full
 from fedsage.rng import generator
@@ -54,7 +56,7 @@ def test_a_mended_graph_without_generated_neighbors_is_the_graph(graph: Graph) -
 
 
 def test_a_copy_has_its_node_s_own_features(graph: Graph) -> None:
-    mended = mend(graph, copies(graph))
+    mended = mend(graph, copies(graph, 1))
     assert mended.num_nodes == 2 * graph.num_nodes
     assert (mended.x[graph.num_nodes :] != graph.x).nnz == 0
 

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from fedsage.protocol.aggregate import aggregate, average, chosen_by_krum, median, trimmed_mean
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.aggregate import RULES as REGISTERED
+from fedsage.protocol.aggregate import average, krum, middle, trimmed_mean
+from fedsage.protocol.messages import ClassifierUpdate
+from fedsage.protocol.server import average_updates
 
 if TYPE_CHECKING:
     from tests.conftest import Train
@@ -16,6 +20,14 @@ RULES = ("mean", "median", "trimmed-mean", "krum")
 HONEST = [
     {"w": torch.tensor([1.0, 2.0]) + 0.01 * k**2, "b": torch.tensor(3.0)} for k in range(5)
 ]
+
+
+def aggregate(rule: str, phis: list[Parameters], weights: list[float]) -> Parameters:
+    return REGISTERED.find(rule).thing(phis, weights)
+
+
+def test_these_are_all_the_rules_there_are() -> None:
+    assert set(REGISTERED.ours()) == set(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -54,19 +66,21 @@ def test_the_median_is_the_one_of_the_statistics_module() -> None:
     for count in (1, 2, 5, 6):
         values = torch.randn(count, 3, generator=torch.Generator().manual_seed(count))
         slow = [statistics.median(column) for column in values.T.tolist()]
-        assert torch.allclose(median(values), torch.tensor(slow))
+        assert torch.allclose(middle(values), torch.tensor(slow))
 
 
 def test_the_trimmed_mean_leaves_out_a_fifth_at_each_end() -> None:
-    values = torch.arange(10.0)[:, None] ** 2
-    assert trimmed_mean(values).item() == pytest.approx(values[2:8].mean().item())
-    assert trimmed_mean(values[:2]).item() == 0.5  # two owners: nobody to leave out
+    values = torch.arange(10.0) ** 2
+    phis = [{"w": value} for value in values]
+    assert trimmed_mean(phis, [])["w"].item() == pytest.approx(values[2:8].mean().item())
+    assert trimmed_mean(phis[:2], [])["w"].item() == 0.5  # two owners: nobody to leave out
 
 
 def test_krum_picks_one_of_the_crowd() -> None:
     crowd = [{"w": torch.tensor([float(k % 3), 0.0])} for k in range(6)]
     odd = [{"w": torch.tensor([40.0, 40.0])}, {"w": torch.tensor([41.0, 40.0])}]
-    assert chosen_by_krum([*odd, *crowd]) >= 2
+    chosen = krum([*odd, *crowd], [])
+    assert any(chosen is one for one in crowd)
 
 
 @pytest.mark.parametrize("rule", RULES[1:])
@@ -79,3 +93,14 @@ def test_a_weight_of_zero_takes_no_part_wherever_it_stands() -> None:
     one, two = {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}
     for weights in ([0.0, 0.0, 1.0], [0.0, 1.0, 0.0]):
         assert average([one, two, two], weights)["w"].tolist() == [3.0, 3.0]
+
+
+def test_a_rule_that_chooses_one_takes_its_moments_too() -> None:
+    updates = [
+        ClassifierUpdate({"w": torch.tensor([x])}, {"w.step": torch.tensor(x)}, 1.0, 0.5)
+        for x in (1.0, 1.1, 1.2, 9.0)
+    ]
+    chosen = average_updates(krum, updates)
+    assert chosen.moments["w.step"] == chosen.phi["w"]
+    mean = average_updates(average, updates)
+    assert mean.moments["w.step"] == pytest.approx(3.075) and mean.weight == 4.0

@@ -9,27 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.methods import fedsage_plus
+from fedsage.mending.neighgen import GenGradients, GenOffer, mend_graph
+from fedsage.mending.shared import NeighGenUpdate
+from fedsage.mending.subspace import Sketch
 from fedsage.protocol.engine import Miss
-from fedsage.protocol.messages import (
-    ClassifierUpdate,
-    GenGradients,
-    GenOffer,
-    Hits,
-    Mended,
-    NeighGenUpdate,
-    Sketch,
-)
-from fedsage.runs.setup import Setting, data_owners, mending_of, prepare
-from tests.conftest import SMALL
+from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits, Mended
+from fedsage.protocol.owner import DataOwner
+from fedsage.runs.setup import Setup
+from tests.small import exchange_on, owners_of, small_setup, trained
 
-GEN = {"neighgen": {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 3}}
+GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 2}
 Alter = Callable[[Any], Any]
+SetUp = Callable[..., Setup]
 
 
 class Faulty(InProcessEngine):
@@ -53,8 +48,8 @@ class Faulty(InProcessEngine):
 
 
 @pytest.fixture
-def setting(graph: Graph, owners: Partition) -> Setting:
-    return prepare(load_config(SMALL, GEN), owners, graph)
+def set_up(graph: Graph, owners: Partition) -> SetUp:
+    return lambda way="none": small_setup(graph, owners, way, neighgen=GEN)
 
 
 def phi_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Alter:
@@ -68,7 +63,7 @@ def phi_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Alter:
 WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "not a number": ("none", ClassifierUpdate, phi_with(lambda w: w * torch.nan), "not finite"),
     "infinite": ("none", ClassifierUpdate, phi_with(lambda w: w + torch.inf), "not finite"),
-    "other shape": ("none", ClassifierUpdate, phi_with(lambda w: w[1:]), "was agreed"),
+    "other shape": ("none", ClassifierUpdate, phi_with(lambda w: w[1:]), "is of shape"),
     "whole numbers": ("none", ClassifierUpdate, phi_with(lambda w: w.long()), "float32 was"),
     "too large": ("none", ClassifierUpdate, phi_with(lambda w: w + 1e4), "is usual"),
     "missing weight": (
@@ -94,7 +89,7 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "gradient for nobody": ("neighgen", GenGradients, lambda g: GenGradients({}), "gradients"),
     "gradient of other shape": (
         "neighgen", GenGradients,
-        lambda g: GenGradients({j: {"fgen.x": torch.ones(1)} for j in g.of}), "nothing of"),
+        lambda g: GenGradients({j: {"fgen.x": torch.ones(1)} for j in g.of}), "fgen."),
     "sketch of other shape": (
         "subspace", Sketch, lambda s: Sketch(s.product[:, :1]), "was agreed"),
     "NeighGen of other shape": (
@@ -103,50 +98,57 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_reply_is_refused_counted_and_never_used(case: str, setting: Setting) -> None:
+def test_a_wrong_reply_is_refused_counted_and_never_used(case: str, set_up: SetUp) -> None:
     way, kind, alter, why = WRONG[case]
-    engine = Faulty(data_owners(setting, way), kind, alter)
-    mend = mending_of(way, setting, 2)
-    outcome = fedsage_plus(engine, setting.phi, mend=mend, rounds_c=3)
-    assert engine.misses and all(miss.owner == 2 and why in miss.why for miss in engine.misses)
+    setup = set_up(way)
+    exchange = exchange_on(setup, Faulty(owners_of(setup), kind, alter))
+    outcome = trained(setup, exchange, 3)
+    missed = exchange.misses
+    assert missed and all(miss.owner == 2 and why in miss.why for miss in missed)
     assert all(bool(torch.isfinite(w).all()) for w in outcome.classifier.phi.values())
-    strict = Faulty(data_owners(setting, way), kind, alter, least=3)
+    strict = exchange_on(setup, Faulty(owners_of(setup), kind, alter, least=3))
     with pytest.raises(ProtocolError, match="2 of 3 owners gave an answer"):
-        fedsage_plus(strict, setting.phi, mend=mend, rounds_c=3)
+        trained(setup, strict, 3)
 
 
 @pytest.mark.parametrize("kind", [GenOffer, GenGradients, ClassifierUpdate, Hits])
-def test_a_run_goes_on_without_an_owner_that_is_gone(kind: type, setting: Setting) -> None:
-    engine = Faulty(data_owners(setting, "neighgen"), kind, None)
-    mend = mending_of("neighgen", setting, 2)
-    fedsage_plus(engine, setting.phi, mend=mend, rounds_c=2)
-    assert {miss.owner for miss in engine.misses} == {2}
+def test_a_run_goes_on_without_an_owner_that_is_gone(kind: type, set_up: SetUp) -> None:
+    setup = set_up("neighgen")
+    exchange = exchange_on(setup, Faulty(owners_of(setup), kind, None))
+    trained(setup, exchange, 2)
+    assert {miss.owner for miss in exchange.misses} == {2}
 
 
-def test_who_missed_the_broadcast_does_not_train_on_an_old_classifier(setting: Setting) -> None:
-    engine = Faulty(data_owners(setting), Hits, None)
-    engine.broadcast_classifier(setting.phi)
-    assert set(engine.local_update_c(0)) == {0, 1}
-    engine.on = False
-    engine.broadcast_classifier(setting.phi)
-    assert set(engine.local_update_c(1)) == {0, 1, 2}
+def test_who_missed_the_broadcast_does_not_train_on_an_old_classifier(set_up: SetUp) -> None:
+    setup = set_up()
+    engine = Faulty(owners_of(setup), Hits, None)
+    exchange = exchange_on(setup, engine)
+    for t, on, expected in ((0, True, [0, 1]), (1, False, [0, 1, 2])):
+        engine.on = on
+        exchange.sum(DataOwner.receive_classifier, setup.plan.phi)
+        exchange.sum(DataOwner.local_update_c, Ask(t))
+        assert exchange.answered["local_update_c"] == expected
 
 
-def test_who_missed_mending_mends_before_anything_else(setting: Setting) -> None:
-    owners = data_owners(setting, "neighgen")
+def test_who_missed_mending_mends_before_anything_else(set_up: SetUp) -> None:
+    setup = set_up("neighgen")
+    owners = owners_of(setup)
     engine = Faulty(owners, Mended, None)
-    engine.mend_graph()
+    exchange = exchange_on(setup, engine)
+    exchange.all(mend_graph, Ask(0))
     assert owners[2].mended is None
-    assert set(engine.broadcast_classifier(setting.phi)) == {0, 1}  # still away
+    exchange.sum(DataOwner.receive_classifier, setup.plan.phi)
+    assert exchange.answered["receive_classifier"] == [0, 1]  # still away
     engine.on = False
-    assert set(engine.broadcast_classifier(setting.phi)) == {0, 1, 2}
+    exchange.sum(DataOwner.receive_classifier, setup.plan.phi)
+    assert exchange.answered["receive_classifier"] == [0, 1, 2]
     assert owners[2].mended is not None
     assert [name for i, name in engine.asked if i == 2][-2:] == [
         "mend_graph", "receive_classifier",
     ]  # fmt: skip
 
 
-def test_all_owners_without_a_number_is_divergence(setting: Setting) -> None:
+def test_all_owners_without_a_number_is_divergence(set_up: SetUp) -> None:
     class Diverged(InProcessEngine):
         def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
             replies = super().carry(procedure, requests)
@@ -154,8 +156,6 @@ def test_all_owners_without_a_number_is_divergence(setting: Setting) -> None:
                 return replies
             return {i: WRONG["not a number"][2](reply) for i, reply in replies.items()}
 
+    setup = set_up()
     with pytest.raises(ConfigError, match="Training diverged"):
-        fedsage_plus(
-            Diverged(data_owners(setting)), setting.phi,
-            mend=mending_of("none", setting, 0), rounds_c=1,
-        )  # fmt: skip
+        trained(setup, exchange_on(setup, Diverged(owners_of(setup))), 1)

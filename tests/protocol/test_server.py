@@ -5,7 +5,7 @@ import torch
 
 from fedsage.errors import ProtocolError
 from fedsage.protocol.aggregate import average
-from fedsage.protocol.messages import Hits
+from fedsage.protocol.messages import Hits, added
 from fedsage.protocol.server import share_of_hits
 
 
@@ -37,7 +37,7 @@ def test_no_reply_is_an_error() -> None:
 
 
 def test_hits_are_counted_over_all_owners_together() -> None:
-    hits = {0: Hits(1, 2, 2, 2), 1: Hits(9, 7, 8, 10)}
+    hits = added(Hits(1, 2, 2, 2), Hits(9, 7, 8, 10))
     assert share_of_hits(hits) == pytest.approx(10 / 12)
     assert share_of_hits(hits, "mended") == pytest.approx(9 / 12)
-    assert share_of_hits({0: Hits(0, 0, 0, 0)}) == 0
+    assert share_of_hits(Hits(0, 0, 0, 0)) == 0

@@ -13,6 +13,7 @@ from fedsage.errors import DataError
 from fedsage.report.charts import ticks
 from fedsage.report.page import page
 from fedsage.report.read import read_runs
+from fedsage.runs.folder import EARLIER
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -109,8 +110,25 @@ def test_a_result_of_another_format_is_refused(compared: Path, tmp_path: Path) -
     shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
     path = tmp_path / "run" / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(DataError, match="has format 99, but this fedsage reads format 1"):
+    with pytest.raises(DataError, match="has format 99, but this fedsage reads format 2"):
         read_runs([tmp_path / "run"])
+
+
+def test_a_result_of_format_1_is_read_under_today_s_names_of_phases(
+    compared: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(compared / "fedsage+neighgen-seed0", tmp_path / "run")
+    (now,) = read_runs([tmp_path / "run"])
+    before = {new: old for old, new in EARLIER.items()}
+    result = now.result | {"format": 1}
+    for key in ("bytes", "seconds", "cpu_seconds_by_phase"):
+        result[key] = {before.get(name, name): value for name, value in result[key].items()}
+    assert "neighgen" in result["bytes"] and "mending" not in result["bytes"]
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    lines = [json.dumps(line | {"phase": before[line["phase"]]}) for line in now.history]
+    (tmp_path / "run" / "history.jsonl").write_text("\n".join(lines) + "\n")
+    (then,) = read_runs([tmp_path / "run"])
+    assert then == now
 
 
 def test_a_torn_history_is_refused(compared: Path, tmp_path: Path) -> None:

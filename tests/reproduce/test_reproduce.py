@@ -17,7 +17,8 @@ from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.neighgen_figures import time_of
 from fedsage.reproduce.studies import Options, RunCells, StudyOutput, accuracy_rows
 from fedsage.reproduce.tables import Table, beside_paper, paired_difference
-from tests.conftest import SMALL
+from fedsage.runs.folder import EARLIER
+from tests.small import SMALL
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -48,11 +49,11 @@ def test_a_stopped_study_goes_on_where_it_was(
 ) -> None:
     real, ran = cells_module.run_config, []
 
-    def counted(config, on_line):  # type: ignore[no-untyped-def]
+    def counted(config):  # type: ignore[no-untyped-def]
         if len(ran) == 2:
             raise KeyboardInterrupt
         ran.append(config.run.seed)
-        return real(config, on_line)
+        return real(config)
 
     monkeypatch.setattr(cells_module, "run_config", counted)
     with pytest.raises(KeyboardInterrupt):
@@ -66,6 +67,23 @@ def test_a_stopped_study_goes_on_where_it_was(
     fresh = run_cells(small_cells(4), tmp_path / "other", lambda k, total, cell: None, jobs=2)
     hashes = [[one.record["model_sha256"] for one in each] for each in (done, fresh)]
     assert hashes[0] == hashes[1] and len(set(hashes[0])) == 4
+
+
+def test_a_cell_that_an_earlier_version_kept_is_read_as_one_of_this_version(
+    tmp_path: Path,
+) -> None:
+    (new,) = run_cells(small_cells(1), tmp_path, lambda k, total, cell: None)
+    (path,) = tmp_path.iterdir()
+    kept = json.loads(path.read_text())
+    before = {now: name for name, now in EARLIER.items()}
+    kept["record"]["format"] = 1
+    for key in ("bytes", "seconds", "cpu_seconds_by_phase"):
+        kept["record"][key] = {before.get(k, k): v for k, v in kept["record"][key].items()}
+    for line in kept["history"]:
+        line["phase"] = before[line["phase"]]
+    path.write_text(json.dumps(kept))
+    (old,) = run_cells(small_cells(1), tmp_path, lambda k, total, cell: None, jobs=0)
+    assert old == new and time_of(old.history)
 
 
 def test_a_cell_is_known_by_the_settings_that_its_method_uses() -> None:
@@ -151,8 +169,8 @@ def test_the_paper_s_contradictions_are_data() -> None:
 
 
 def test_time_adds_up_over_local_models() -> None:
-    lines = [("neighgen", 0, 3.0), ("classifier", 0, 4.0), ("classifier", 1, 6.0),
-             ("classifier", 0, 6.5), ("classifier", 1, 7.5)]  # fmt: skip
+    lines = [("mending", 0, 3.0), ("training", 0, 4.0), ("training", 1, 6.0),
+             ("training", 0, 6.5), ("training", 1, 7.5)]  # fmt: skip
     history = [dict(zip(("phase", "round", "seconds"), one, strict=True)) for one in lines]
     assert time_of(history) == {1: 4.5, 2: 7.5}
 

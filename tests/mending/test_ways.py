@@ -15,10 +15,11 @@ from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_nodes
-from fedsage.runs.execute import RunResult
+from fedsage.runs.events import Stopwatch
+from fedsage.runs.execute import RunResult, execute
 from fedsage.runs.run import run
-from fedsage.runs.setup import data_owners, mending_of, prepare, way_of_mending
-from tests.conftest import SMALL
+from fedsage.runs.setup import prepare
+from tests.small import SMALL, exchange_on, owners_of
 
 if TYPE_CHECKING:
     from tests.conftest import Train
@@ -71,9 +72,9 @@ def test_labels_of_test_nodes_choose_nothing(
 def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
     history = train(method, classifier={"rounds_c": 4}, neighgen=GEN).history
     models = 3 if method == "locsage+" else 1
-    expected = [("neighgen", t) for t in range(3)] + [("classifier", t) for t in range(4)]
+    expected = [("mending", t) for t in range(3)] + [("training", t) for t in range(4)]
     assert [(line.phase, line.round) for line in history] == expected * models
-    assert all((line.validation is None) == (line.phase == "neighgen") for line in history)
+    assert all((line.validation is None) == (line.phase == "mending") for line in history)
     assert {line.owner for line in history} == ({0, 1, 2} if models == 3 else {None})
 
 
@@ -96,11 +97,11 @@ def test_mending_changes_what_is_answered_for_real_nodes(
     graph: Graph, owners: Partition, method: str
 ) -> None:
     """The same classifier answers otherwise for nodes that got a neighbor, and only there."""
-    setting = prepare(load_config(SMALL, {"neighgen": GEN}), owners, graph)
-    way = way_of_mending(method, "none")
-    engine = InProcessEngine(data_owners(setting, way))
-    mending_of(way, setting, 3)(engine, lambda record: None)
-    for owner in [keeper.owner for keeper in engine.keepers.values()]:
+    config = load_config(SMALL, {"neighgen": GEN}, {"run": {"method": method}})
+    setup = prepare(config, owners, graph)
+    made = owners_of(setup)
+    setup.way.mend(exchange_on(setup, InProcessEngine(made)))
+    for owner in made:
         assert owner.mended is not None
         nodes = np.arange(owner.graph.num_nodes)
         before, after = (owner.answers(g, nodes) for g in (owner.graph, owner.mended))
@@ -124,7 +125,7 @@ def test_mending_changes_what_is_learned(
         return mend(g, nobody)
 
     monkeypatch.setattr("fedsage.protocol.owner.mend", no_links)
-    monkeypatch.setattr("fedsage.prepare.mend", no_links)
+    monkeypatch.setattr("fedsage.runs.setup.mend", no_links)
     without = run(owners, method, evaluate_on=graph, settings=settings).record.model_sha256
     assert mended != without
 
@@ -168,7 +169,7 @@ def test_dense_products_round_alike_in_every_thread(seed: int) -> None:
 def test_alone_nothing_crosses_and_every_owner_has_its_own_neighgen(train: Train) -> None:
     result = train("locsage+", neighgen=GEN)
     assert len(result.models) == 3
-    assert result.record.bytes["neighgen"] == {"up": 0, "down": 0}
+    assert result.record.bytes["mending"] == {"up": 0, "down": 0}
     assert result.record.mending is not None and result.record.mending.picked is None
     assert result.record.view in ("plain", "mended", "both", "mixed")
     assert result.record.model_sha256 != train("locsage").record.model_sha256
@@ -193,7 +194,7 @@ def test_the_oracle_s_mending_is_perfect(oracle: RunResult, owners: Partition) -
 
 def test_diagnostics_are_in_the_history_and_in_the_result(train: Train) -> None:
     result = train("fedsage+neighgen", neighgen=GEN)
-    lines = [line for line in result.history if line.phase == "neighgen"]
+    lines = [line for line in result.history if line.phase == "mending"]
     for line in lines:
         assert set(line.terms) == {"degree", "feature", "classification"}
         assert line.loss == pytest.approx(sum(line.terms.values()), rel=1e-5)
@@ -202,22 +203,20 @@ def test_diagnostics_are_in_the_history_and_in_the_result(train: Train) -> None:
     found = result.record.mending
     assert found is not None and found.picked == picked[-1]
     assert found.norm_generated == pytest.approx(found.norm_real, rel=0.2)
-    crossed = result.record.bytes["neighgen"]
+    crossed = result.record.bytes["mending"]
     assert lines[-1].bytes["up"] <= crossed["up"] and crossed["up"] > 0
-    assert result.record.seconds["neighgen"] > 0
+    assert result.record.seconds["mending"] > 0
 
 
 def test_small_batches_are_refused_before_anything_is_trained(owners: Partition) -> None:
     started: list[str] = []
-    from fedsage.runs.events import Stopwatch
-    from fedsage.runs.execute import execute, ignore_line
 
     for gen in ({"batch_size": 3}, {"min_batch": 18}):
         config = load_config(
             SMALL, {"run": {"method": "fedsage+neighgen"}, "neighgen": GEN | gen}
         )
         with pytest.raises(PrivacyError, match=r"is below neighgen\.min_batch"):
-            execute(config, owners, None, Stopwatch(), ignore_line, None, started.append)
+            execute(config, owners, None, Stopwatch(), started.append)
     assert not started
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
+from fedsage.mending.classes import class_links, class_neighbors
 from fedsage.rng import generator
 
 

@@ -3,30 +3,39 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fedsage.models.subspace import random_basis, reconstructions, sketch
-from fedsage.protocol.state import Sketched
 
-from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.protocol.messages import Subspace
-from fedsage.protocol.server import common_subspace
+from fedsage.mending import subspace
+from fedsage.mending.subspace import (
+    SketchedState,
+    Subspace,
+    common_subspace,
+    first_basis,
+    random_basis,
+    reconstructions,
+    sketch,
+    sketch_features,
+    sketched,
+)
 from fedsage.rng import generator
-from fedsage.runs.setup import data_owners, first_basis, prepare
-from tests.conftest import SMALL
+from tests.small import exchange_on, owners_of, small_setup
 
 
 def test_the_common_subspace_is_that_of_all_rows_together(
-    graph: Graph, owners: Partition
+    graph: Graph, owners: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = prepare(load_config(SMALL), owners, graph)
-    engine = InProcessEngine(data_owners(setting, "subspace"))
-    start = Subspace(random_basis(40, 5, generator(0, "basis")))
-    for owner in [keeper.owner for keeper in engine.keepers.values()]:
-        owner.sketched = Sketched(-(10**6), {})  # as if it had nodes enough for 200 answers
-    q = common_subspace(engine, start, 200).basis.numpy()
+    setup = small_setup(graph, owners, "subspace")
+    made = owners_of(setup)
+    start = random_basis(40, 5, generator(0, "basis"))
+    monkeypatch.setattr(subspace, "first_basis", lambda plan: start)
+    monkeypatch.setattr(subspace, "STEPS", 200)
+    for owner in made:  # as if it had nodes enough for 200 answers
+        sketched(owner).restore(SketchedState(-(10**6), {}))
+    exchange = exchange_on(setup, InProcessEngine(made))
+    q = common_subspace(exchange).basis.numpy()
     _, _, right = np.linalg.svd(graph.x.toarray(), full_matrices=False)
     expected = right[:5].T @ right[:5]
     np.testing.assert_allclose(q @ q.T, expected, atol=1e-3)
@@ -63,18 +72,18 @@ def test_every_node_gets_itself_and_its_projection(graph: Graph, kind: str) -> N
 
 
 def test_an_owner_with_few_nodes_adds_nothing(graph: Graph, owners: Partition) -> None:
-    setting = prepare(load_config(SMALL), owners, graph)
-    owner = data_owners(setting, "subspace")[0]  # of twenty nodes
+    setup = small_setup(graph, owners, "subspace")
+    owner = owners_of(setup)[0]  # of twenty nodes
     fives = [Subspace(torch.eye(40)[:, k : k + 5]) for k in (0, 5, 10)]
-    answers = [bool(owner.sketch_features(five).product.any()) for five in fives]
+    answers = [bool(sketch_features(owner, five).product.any()) for five in fives]
     assert answers == [True, True, False]  # all answers count together
-    again = [bool(owner.sketch_features(five).product.any()) for five in fives]
+    again = [bool(sketch_features(owner, five).product.any()) for five in fives]
     assert again == answers  # what was answered before tells nothing new
     with pytest.raises(ProtocolError, match="No owner added anything"):
-        common_subspace(InProcessEngine([owner]), fives[2], 1)
+        common_subspace(exchange_on(setup, InProcessEngine([owner])))
 
 
 def test_the_rank_fits_the_smallest_owner(graph: Graph, owners: Partition) -> None:
     for asked, found in ((64, 2), (1, 1)):  # four answers, ten columns together at most
-        config = load_config(SMALL, {"mend": {"rank": asked}})
-        assert first_basis(prepare(config, owners, graph)).shape == (40, found)
+        setup = small_setup(graph, owners, "subspace", mend={"rank": asked})
+        assert first_basis(setup.plan).shape == (40, found)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedsage.data.npz import save_graph
+from fedsage.data.synthetic import synthetic
+from fedsage.errors import ConfigError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, partition
+from fedsage.mending.way import way_of_mending
+from fedsage.methods import Method, Outcome, find_method
+from fedsage.methods import fedsage as fedsage_loop
+from fedsage.protocol.messages import Ask, ClassifierUpdate
+from fedsage.protocol.owner import DataOwner
+from fedsage.runs.events import Event
+from fedsage.runs.run import load_result, run
+from tests.cli.conftest import SMALL, Call, fedsage  # noqa: F401
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "my_method.py"
+FEW = {"classifier": {"rounds_c": 2, "selection": "last"}}
+
+
+class Lazy(DataOwner):
+    """Sends back what it got."""
+
+    def local_update_c(self, ask: Ask) -> ClassifierUpdate:
+        phi = {name: weight.clone() for name, weight in self.model.state_dict().items()}
+        return ClassifierUpdate(phi, {}, 1.0, 0.0)
+
+
+def test_an_owner_of_ones_own_is_asked_in_place_of_ours(
+    graph: Graph, owners: Partition
+) -> None:
+    lazy = run(owners, Method("lazy", owner=Lazy), evaluate_on=graph, settings=FEW)
+    assert lazy.record.method == "lazy"
+    assert lazy.history[-1].loss == 0
+    ours = run(owners, Method("same"), evaluate_on=graph, settings=FEW)
+    assert ours.record.model_sha256 == run(owners, "fedsage", settings=FEW).record.model_sha256
+    assert ours.record.model_sha256 != lazy.record.model_sha256
+
+
+def test_a_loop_of_ones_own_is_run_in_place_of_ours(graph: Graph, owners: Partition) -> None:
+    def half(exchange, classifier, *, rounds_c, **more) -> Outcome:  # type: ignore[no-untyped-def]
+        return fedsage_loop(exchange, classifier, rounds_c=rounds_c // 2, **more)
+
+    assert len(run(owners, Method("half", train=half), settings=FEW).history) == 1
+
+
+def test_the_example_s_pull_is_felt_and_vanishes_with_mu(
+    owners: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_only = {
+        "run": {"kernel": "torch"},
+        "classifier": FEW["classifier"] | {"batch_size": 4},
+    }
+    plain = run(owners, "fedsage", settings=torch_only).models[0].phi
+    gaps = []
+    for mu in (0.0, 10.0):
+        method = find_method(str(EXAMPLE))
+        monkeypatch.setitem(method.owner.local_update_c.__globals__, "MU", mu)
+        phi = run(owners, method, settings=torch_only).models[0].phi
+        gaps.append(max(float((phi[name] - plain[name]).abs().max()) for name in phi))
+    assert gaps[0] < 1e-5 < 1e-3 < gaps[1]
+
+
+def test_files_without_a_method_are_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text("x = 1\n")
+    with pytest.raises(ConfigError, match=r"registers no methods? with @fs\.method"):
+        find_method(str(empty))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        find_method(str(tmp_path / "none.py"))
+
+
+def test_a_method_in_a_variable_is_found_too(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text('import fedsage as fs\nMETHOD = fs.Method("mine", mends="copy")\n')
+    assert find_method(str(file)).name == "mine"
+    assert find_method(str(file)).way("none").name == "copy"
+
+
+def test_a_file_is_run_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
+    file, log = tmp_path / "mine.py", tmp_path / "log"
+    text = (
+        "import fedsage as fs\n"
+        "from pathlib import Path\n"
+        f"log = Path({str(log)!r})\n"
+        "log.write_text((log.read_text() if log.exists() else '') + 'x')\n"
+        "METHOD = fs.Method('{name}')\n"
+    )
+    file.write_text(text.replace("{name}", "first"))
+    owners = partition(synthetic(nodes=60, features=40, classes=3), 2, "random", 0)
+    run(owners, str(file), settings=FEW)
+    assert log.read_text() == "x"
+    file.write_text(text.replace("{name}", "second"))
+    assert find_method(str(file)).name == "second"
+    assert log.read_text() == "xx"
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="called 'copy' already"):
+        way_of_mending("copy")(lambda exchange: None)
+
+
+OWN = {
+    "my_mending": ("fedsage+{}", []),
+    "my_rule": ("fedsage", ["--aggregate", "{}"]),
+    "my_method": ("{}", []),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_example_goes_through_compare_predict_and_report(
+    name: str,
+    fedsage: Call,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    file = str(EXAMPLE.with_name(f"{name}.py"))
+    method, more = OWN[name]
+    words = [word.format(file) for word in (f"{method},locsage", *more)]
+    done = fedsage("compare", *SMALL, "--methods", *words, "--seeds", "2", "--out", "c")
+    assert done.code == 0, done.err
+    rows = json.loads(Path("c/compare.json").read_text())["rows"]
+    assert len(rows) == 2 and len(rows[0]["global"]["each"]) == 2
+    (folder,) = [one for one in Path("c").glob("*seed0") if "locsage" not in one.name]
+    assert load_result(folder).model.predict(synthetic(nodes=90, features=40, classes=3)).any()
+    graph = synthetic(nodes=90, features=40, classes=3)
+    save_graph(graph, "graph.npz")
+    done = fedsage("predict", "--model", str(folder), "--data", "graph.npz", "--out", "p.csv")
+    assert done.code == 0, done.err
+    assert len(Path("p.csv").read_text().splitlines()) == 91
+    done = fedsage("report", "c", "--out", "r.html")
+    assert done.code == 0, done.err
+    assert rows[0]["method"] in Path("r.html").read_text()
+
+
+def test_a_rule_can_be_a_function(owners: Partition) -> None:
+    seen: list[int] = []
+
+    def first(updates, weights):  # type: ignore[no-untyped-def]
+        seen.append(len(updates))
+        return updates[0]
+
+    result = run(owners, "fedsage", settings=FEW, aggregate=first)
+    assert seen == [3, 3]  # the moments of the chosen one come with it
+    assert (
+        result.record.model_sha256 != run(owners, "fedsage", settings=FEW).record.model_sha256
+    )
+
+
+def test_a_callback_sees_each_round_and_can_stop(owners: Partition, graph: Graph) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def stop_early(event: Event) -> None:
+        seen.append((event.phase, event.round))
+        assert event.loss > 0
+        if event.phase == "training":
+            assert event.validation is not None and event.model is not None
+            assert event.model.predict(graph).shape == (60,)
+            if event.round == 3:
+                event.stop()
+
+    settings = {"classifier": {"rounds_c": 50}, "neighgen": {"rounds_gen": 2}}
+    result = run(
+        owners, "fedsage+shared", settings=settings, evaluate_on=graph, callbacks=[stop_early]
+    )
+    assert seen == [("mending", 0), ("mending", 1), *(("training", t) for t in range(4))]
+    short = settings | {"classifier": {"rounds_c": 4}}
+    same = run(owners, "fedsage+shared", settings=short, evaluate_on=graph)
+    assert result.record.model_sha256 == same.record.model_sha256
+    assert result.accuracy == same.accuracy
+
+
+def test_a_library_call_writes_and_resumes_the_command_line_s_folder(
+    owners: Partition, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def kill(event: Event) -> None:
+        if event.round == 2:
+            raise Stop
+
+    settings = {"classifier": {"rounds_c": 5, "selection": "last"}}
+    whole = run(owners, "fedsage", settings=settings)
+    with pytest.raises(Stop):
+        run(owners, "fedsage", settings=settings, out=tmp_path / "r", callbacks=[kill])
+    assert (tmp_path / "r" / "checkpoint").is_dir()
+    with pytest.raises(ConfigError, match="has other settings"):
+        run(owners, "locsage", settings=settings, out=tmp_path / "r", resume=True)
+    result = run(owners, "fedsage", settings=settings, out=tmp_path / "r", resume=True)
+    assert result.record.model_sha256 == whole.record.model_sha256
+    assert result.record.resumed == 1
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    assert names == {"history.jsonl", "model.json", "model.safetensors", "result.json"}
+    again = load_result(tmp_path / "r")
+    assert again.record == result.record and again.history == result.history
+    with pytest.raises(ConfigError, match="holds another run"):
+        run(owners, "fedsage", settings=settings, out=tmp_path / "r")
+
+
+def test_a_library_call_does_not_pretend_to_run_between_machines(owners: Partition) -> None:
+    with pytest.raises(ConfigError, match="trains in one process"):
+        run(owners, "fedsage", settings={"run": {"engine": "nvflare"}})

@@ -21,9 +21,9 @@ from fedsage.evaluation.judge import Judgement, judge
 from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
+from fedsage.kernels.door import warm_up
 from fedsage.methods import Outcome
 from fedsage.models.classifier import NodeClassifier, build
-from fedsage.models.fused import warm_up
 from fedsage.models.train import chosen_kernel
 from fedsage.prepare import (
     Setting,

@@ -12,7 +12,6 @@ import fedsage
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
     {
-        "compiled",
         "errors",
         "shapes",
         "rng",
@@ -22,6 +21,7 @@ LAYERS = [
         "readable",
         "threads",
     },
+    {"kernels"},
     {"graph"},
     {"tables"},
     {"data"},

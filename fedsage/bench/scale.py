@@ -13,7 +13,7 @@ from fedsage.data.synthetic import synthetic
 from fedsage.evaluation.results import HistoryLine, peak_rss_mb
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
-from fedsage.models.fused import warm_up
+from fedsage.kernels.door import warm_up
 from fedsage.runs import run
 
 LINKS_A_NODE = 10

@@ -9,7 +9,7 @@ import torch
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean, sample_hops
-from fedsage.models.fused import fused_logits
+from fedsage.models.compiled_sage import fused_logits
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.parameters import Hidden, Inputs, Logits
 from fedsage.models.sparse import add_compiled_means, add_compiled_product, sparse_product

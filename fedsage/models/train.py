@@ -8,7 +8,7 @@ import torch
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import node_batches, sample_hops
-from fedsage.models.fused import fused_epoch, unsupported
+from fedsage.models.compiled_sage import fused_epoch, unsupported
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import classification_loss
 from fedsage.models.training import Training

@@ -8,8 +8,8 @@ import torch
 from scipy.sparse import csr_array
 
 from fedsage.graph.graph import squared_norms
-from fedsage.models.fused_nearest import WIDTHS
-from fedsage.models.nearest import nearest, parts
+from fedsage.kernels.door import WIDTHS, spans
+from fedsage.models.nearest import nearest
 from fedsage.models.neighgen import FGen, GenShape
 from fedsage.rng import generator
 from fedsage.shapes import Array
@@ -75,7 +75,7 @@ def test_a_row_that_is_no_number_has_a_node_all_the_same() -> None:
 
 @pytest.mark.parametrize("count", range(min(WIDTHS), 400))
 def test_parts_cover_every_column(count: int) -> None:
-    found = [*parts(count)]
+    found = [*spans(count)]
     covered = {column for start, width in found for column in range(start, start + width)}
     assert covered == set(range(count))
     assert all(width in WIDTHS for _, width in found)

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsage.graph.graph import Graph
-from fedsage.models import fused_query, infer
-from fedsage.models.fused import fused_logits
+from fedsage.kernels import query
+from fedsage.models import infer
+from fedsage.models.compiled_sage import fused_logits
 from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import infer_full, query_each, query_full
 from fedsage.models.training import Training
 from fedsage.rng import generator
-from tests.models.test_fused import random_graph
+from tests.kernels.test_epoch import random_graph
 
 
 def model_for(graph: Graph, widths: tuple[int, ...] = (8, 4), head: str = "relu") -> GraphSage:
@@ -110,4 +111,4 @@ def test_nothing_compiles_the_query_again(graph: Graph) -> None:
     for one, head in ((graph, "relu"), (dense, "l2"), (dense, "direct")):
         for nodes in (np.arange(3), read_only, np.arange(8)[::2]):
             fused_logits(model_for(one, head=head), one, nodes)
-    assert len(fused_query.logits.signatures) == 1
+    assert len(query.logits.signatures) == 1

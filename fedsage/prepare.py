@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +26,10 @@ from fedsage.methods import (
     by_shared_neighgen,
     by_subspace,
 )
-from fedsage.models.gen_training import GenTraining
-from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.neighgen import Counts, GenShape, NeighGen
+from fedsage.models.backbone import Shape, new_model
+from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import parameters_of
 from fedsage.models.subspace import Basis, random_basis
-from fedsage.models.training import Training
 from fedsage.protocol.messages import Classifier, Subspace
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
@@ -43,14 +41,20 @@ SUBSPACE_STEPS = 4  # of the iteration: more change no accuracy
 class Plan:
     """What server and owners each make of the same settings; nobody's data is in it."""
 
-    shape: SageShape
-    training: Training
-    gen: GenTraining
-    rank: int  # of the common subspace, at most
+    config: Config
+    shape: Shape
     phi: Classifier
-    seed: int
     nodes: tuple[int, ...]  # of each owner
-    partners: int  # that an owner's offer goes to in a round; 0 for all others
+
+    @property
+    def seed(self) -> int:
+        """All draws come from it."""
+        return self.config.run.seed
+
+    def alone(self) -> Config:
+        """The settings of an owner whose optimizer's state nobody averages."""
+        classifier = self.config.classifier.model_copy(update={"moments": "own"})
+        return self.config.model_copy(update={"classifier": classifier})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,81 +85,32 @@ def prepare(config: Config, owners: Partition, graph: Graph | None) -> Setting:
 
 def plan_of(config: Config, num_features: int, num_classes: int, nodes: Sequence[int]) -> Plan:
     """Settings, shapes and the first φ, which depend on no data but its size."""
-    model, seed = config.model, config.run.seed
-    shape = SageShape(num_features, num_classes, model.widths, model.head, model.norm)
-    return Plan(
-        shape=shape,
-        training=training_of(config),
-        gen=gen_training_of(config, num_features),
-        rank=config.mend.rank,
-        phi=Classifier(parameters_of(GraphSage(shape, generator(seed, "phi"))), {}),
-        seed=seed,
-        nodes=tuple(nodes),
-        partners=config.neighgen.partners,
-    )
+    check_device(config.run.device)
+    shape = Shape(num_features, num_classes, config.model)
+    first = new_model(shape, generator(config.run.seed, "phi"))
+    return Plan(config, shape, Classifier(parameters_of(first), {}), tuple(nodes))
 
 
 def blank_neighgen(plan: Plan) -> NeighGen:
     """A NeighGen as it is in this run, for its shapes alone."""
-    return NeighGen(plan.gen.shape, generator(0, "shapes alone"))
+    return new_neighgen(plan, generator(0, "shapes alone"))
+
+
+def new_neighgen(plan: Plan, stream: np.random.Generator) -> NeighGen:
+    """The NeighGen of this run with weights from ``stream``."""
+    return NeighGen(plan.shape.num_features, plan.config.neighgen, stream)
 
 
 def exchange_bytes(plan: Plan, rounds_gen: int) -> int:
     """About how much NeighGen's exchange carries: it grows with the square of owners."""
     owners = len(plan.nodes)
-    partners = min(plan.partners or owners, owners) - (0 if plan.partners else 1)
+    gen = plan.config.neighgen
+    partners = min(gen.partners or owners, owners) - (0 if gen.partners else 1)
     hg = parameters_of(blank_neighgen(plan).hg)
     weights = sum(4 * weight.numel() for weight in hg.values())
-    offer = weights + 4 * plan.gen.batch_size * plan.gen.shape.widths[-1]
+    offer = weights + 4 * gen.batch_size * gen.widths[-1]
     each = offer + partners * offer + partners * weights + weights
     return rounds_gen * owners * each
-
-
-def training_of(config: Config) -> Training:
-    """The plain values that owners train by."""
-    check_device(config.run.device)
-    classifier = config.classifier
-    return Training(
-        eta=classifier.eta,
-        optimizer=classifier.optimizer,
-        weight_decay=classifier.weight_decay,
-        batch_size=classifier.batch_size,
-        fanouts=classifier.fanouts,
-        local_epochs=classifier.local_epochs,
-        dropout=config.model.dropout,
-        mix=config.mend.mix,
-        leaves=config.mend.leaves,
-        moments=classifier.moments,
-        weighting=classifier.weighting,
-        inference=config.evaluation.inference,
-        device=config.run.device,
-        kernel=config.run.kernel,
-    )
-
-
-def gen_training_of(config: Config, num_features: int) -> GenTraining:
-    """The plain values that owners train NeighGen by."""
-    gen = config.neighgen
-    return GenTraining(
-        shape=GenShape(num_features, gen.widths, gen.hidden, gen.output),
-        hide_ratio=gen.hide_ratio,
-        fresh=gen.fresh,
-        eta=gen.eta,
-        batch_size=gen.batch_size,
-        fanouts=config.classifier.fanouts,
-        local_steps=gen.local_steps,
-        alpha=gen.alpha,
-        lambda_d=gen.lambda_d,
-        lambda_f=gen.lambda_f,
-        lambda_c=gen.lambda_c,
-        noise=gen.noise,
-        counts=Counts(gen.counts, gen.at_least, gen.at_most),
-        keep_words=gen.keep_words,
-        match_norms=gen.match_norms,
-        min_batch=gen.min_batch,
-        max_bytes=gen.memory_mb * 2**20,
-        device=config.run.device,
-    )
 
 
 def way_of_mending(method: str, how: str) -> str:
@@ -176,12 +131,12 @@ def way_of_mending(method: str, how: str) -> str:
 def mending_of(way: str, plan: Plan, rounds_gen: int) -> Mending:
     """The procedure by which owners mend their graphs."""
     if way == "shared":
-        theta = parameters_of(NeighGen(plan.gen.shape, generator(plan.seed, "theta")))
+        theta = parameters_of(new_neighgen(plan, generator(plan.seed, "theta")))
         return by_shared_neighgen(rounds_gen, theta)
     if way == "subspace":
         return by_subspace(Subspace(first_basis(plan)), SUBSPACE_STEPS)
     ways = {
-        "neighgen": by_neighgen(rounds_gen, plan.partners, plan.seed),
+        "neighgen": by_neighgen(rounds_gen, plan.config.neighgen.partners, plan.seed),
         "copy": by_copies,
         "classes": by_classes,
         "oracle": by_nothing,  # mended before it starts: see data_owners
@@ -192,13 +147,13 @@ def mending_of(way: str, plan: Plan, rounds_gen: int) -> Mending:
 
 def check_generator(plan: Plan, way: str) -> None:
     """Refuse, before anything is trained, what owners would refuse in the first round."""
-    gen = plan.gen
+    gen, model = plan.config.neighgen, plan.config.model
     if way not in ("neighgen", "shared"):
         return
-    if len(gen.shape.widths) != len(plan.shape.widths):
+    if len(gen.widths) != len(model.widths):
         raise ConfigError(
-            f"neighgen.widths has {len(gen.shape.widths)} layers and model.widths "
-            f"{len(plan.shape.widths)}, but both work on the same neighborhoods. Give as "
+            f"neighgen.widths has {len(gen.widths)} layers and model.widths "
+            f"{len(model.widths)}, but both work on the same neighborhoods. Give as "
             "many."
         )
     for i, nodes in enumerate(plan.nodes):
@@ -220,7 +175,9 @@ def first_basis(plan: Plan) -> Basis:
     the nodes of the smallest owner (see ``DataOwner.sketch_features``).
     """
     num_features = plan.shape.num_features
-    rank = max(1, min(plan.rank, min(plan.nodes) // (2 * SUBSPACE_STEPS), num_features))
+    rank = max(
+        1, min(plan.config.mend.rank, min(plan.nodes) // (2 * SUBSPACE_STEPS), num_features)
+    )
     return random_basis(num_features, rank, generator(plan.seed, "subspace"))
 
 
@@ -287,15 +244,15 @@ def data_owners(
     ``alone`` they keep their optimizer's state, for nobody averages it. ``kind`` is a user's
     own class of owners.
     """
-    training = replace(setting.training, moments="own") if alone else setting.training
-    gen = setting.gen if way in ("neighgen", "shared") else None
+    config = setting.alone() if alone else setting.config
+    gen = way in ("neighgen", "shared")
     subgraphs, splits = setting.owners.subgraphs, setting.splits
     mended: list[Graph | None] = [None] * len(subgraphs)
     if way == "oracle":
         missing = true_neighbors(whole_graph(way, setting), setting.owners.nodes)
         mended = [mend(*pair) for pair in zip(subgraphs, missing, strict=True)]
     return [
-        kind(i, graph, split, setting.shape, training, setting.seed, mended_graph, gen)
+        kind(i, graph, split, setting.shape, config, mended_graph, gen)
         for i, (graph, split, mended_graph) in enumerate(
             zip(subgraphs, splits, mended, strict=True)
         )
@@ -321,6 +278,5 @@ def whole_graph_engine(setting: Setting, checkpoint: Path | None = None) -> InPr
         val=np.sort(np.concatenate([nodes[one.val] for nodes, one in parts])),
         test=np.sort(np.concatenate([nodes[one.test] for nodes, one in parts])),
     )
-    training = replace(setting.training, moments="own")
-    owner = DataOwner(0, graph, split, setting.shape, training, setting.seed)
+    owner = DataOwner(0, graph, split, setting.shape, setting.alone())
     return InProcessEngine([owner], folder=checkpoint)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
+
+GLOBAL_STREAM = Lock()  # torch has one for all threads
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
@@ -15,3 +20,18 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
     """
     digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+@contextmanager
+def torch_stream(generator: np.random.Generator) -> Iterator[None]:
+    """Have torch's global stream begin where ``generator`` says, for code that is not ours.
+
+    Afterwards it is as it was. One thread at a time, so that owners side by side draw what
+    they would draw one after the other.
+    """
+    import torch  # not above: graphs are drawn without it
+
+    seed = int(generator.integers(2**63))
+    with GLOBAL_STREAM, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

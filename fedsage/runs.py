@@ -23,8 +23,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
 from fedsage.methods import Outcome
+from fedsage.models.backbone import new_model
 from fedsage.models.classifier import NodeClassifier, build
-from fedsage.models.train import chosen_kernel
 from fedsage.prepare import (
     Setting,
     check_generator,
@@ -194,7 +194,9 @@ def execute(
         own = load_method(config.run.method)
     setting = prepare(config, owners, graph)
     check_generator(setting, way_of_mending(config.run.method, config.mend.how))
-    kernel = chosen_kernel(setting.shape, setting.training)
+    run = config.run
+    model = new_model(setting.shape, generator(0, "asked alone"), run.device, run.kernel)
+    kernel = model.chosen_kernel
     with watch.pause():
         way = way_of_mending(config.run.method, config.mend.how)
         alone = config.run.method.startswith("locsage") or way != "neighgen"
@@ -262,10 +264,13 @@ def judge_globally(
     parts = {name: owned for name, owned in parts.items() if any(len(ids) for ids in owned)}
     if not parts:
         return {}
-    device = config.run.device
-    models = [build(setting.shape, one.classifier.phi, device) for one in outcomes]
+    how = config.run.device, config.run.kernel
+    models = [build(setting.shape, one.classifier.phi, *how) for one in outcomes]
     streams = [generator(setting.seed, "evaluate") for _ in parts]
-    found = judge(models, setting.graph, list(parts.values()), setting.training, streams)
+    found = judge(
+        models, setting.graph, list(parts.values()), config.evaluation.inference,
+        config.classifier.fanouts, streams,
+    )  # fmt: skip
     return dict(zip(parts, found, strict=True))
 
 

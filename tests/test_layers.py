@@ -40,16 +40,6 @@ LAYERS = [
     {"cli"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-MAY_SEE_CONFIG = {
-    "federation",
-    "prepare",
-    "conduct",
-    "record",
-    "runs",
-    "reproduce",
-    "compare",
-    "cli",
-}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -75,13 +65,6 @@ def test_imports_go_down(source: Path) -> None:
         if other != part and LAYER[part] > 0:
             assert LAYER[other] < LAYER[part], f"{part}/{source.name} imports {other}"
         assert LAYER[other] <= LAYER[part]
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_the_edges_see_the_config(source: Path) -> None:
-    if part_of(source) in MAY_SEE_CONFIG | {"__init__", "config"}:
-        return
-    assert "fedsage.config" not in [module for _, module in imports(source)]
 
 
 def test_evaluation_does_not_know_the_protocol() -> None:

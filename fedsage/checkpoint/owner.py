@@ -64,7 +64,7 @@ class Keeper:
     @property
     def keeps_moments(self) -> bool:
         """Whether procedure F leaves something behind."""
-        return self.owner.training.moments == "own"
+        return self.owner.config.classifier.moments == "own"
 
     def has(self, phase: Phase, t: int, mends: bool) -> bool:
         """Whether this owner can go on after ``t`` rounds of a phase."""

@@ -99,8 +99,8 @@ def agreed_shapes(plan: Plan, numbers: int) -> Agreed:
         features=plan.shape.num_features,
         classes=plan.shape.num_classes,
         numbers=numbers,
-        batch=plan.gen.batch_size,
-        rank=plan.rank,
+        batch=plan.config.neighgen.batch_size,
+        rank=plan.config.mend.rank,
     )
 
 

@@ -175,8 +175,8 @@ class Site:
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
         plan = self.plan
         owner = DataOwner(
-            self.index, self.owned.graph(self.scale), self.split, plan.shape, plan.training,
-            plan.seed, None, plan.gen if self.way in ("neighgen", "shared") else None,
+            self.index, self.owned.graph(self.scale), self.split, plan.shape, plan.config,
+            gen=self.way in ("neighgen", "shared"),
         )  # fmt: skip
         self._keeper = Keeper(owner, self.folder / "checkpoint", durable=True)
         return Ready()

@@ -1,4 +1,4 @@
-"""GraphSage by compiled code, on torch's own weights: when it applies, an epoch and a query."""
+"""GraphSage of two layers by compiled code, on torch's own weights: an epoch and a query."""
 
 from __future__ import annotations
 
@@ -6,38 +6,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsage.config import ClassifierConfig, Head, ModelConfig
 from fedsage.graph.graph import Graph
 from fedsage.kernels import door
 from fedsage.kernels.door import Arrays
 from fedsage.models.dropout import threshold
-from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.parameters import Logits
-from fedsage.models.training import Training
 from fedsage.shapes import NodeIds
 
 
-def unsupported(shape: SageShape, training: Training) -> str | None:
-    """What of these settings the kernel does not do; None where it applies."""
-    if training.device != "cpu":
-        return f"device '{training.device}'"
-    if len(shape.widths) != 2:
-        return f"{len(shape.widths)} layers"
-    if shape.norm != "none":
-        return f"norm '{shape.norm}'"
-    return None
-
-
-def fused_epoch(
-    model: GraphSage,
+def epoch(
+    weights: list[Tensor],
+    model: ModelConfig,
     optimizer: torch.optim.Optimizer,
     graph: Graph,
     nodes: NodeIds,
-    training: Training,
+    classifier: ClassifierConfig,
     generator: np.random.Generator,
 ) -> float:
     """``torch_epoch`` by the compiled kernel: weights and moments are changed in place."""
     order = nodes[generator.permutation(len(nodes))]
-    weights = weights_of(model)
     moments, step = moments_of(optimizer, weights)
     loss = door.epoch(
         generator,
@@ -49,32 +37,26 @@ def fused_epoch(
         moments,
         step,
         door.Training(
-            head=model.shape.head,
-            optimizer=training.optimizer,
-            eta=training.eta,
-            weight_decay=training.weight_decay,
-            threshold=threshold(training.dropout),
-            batch_size=training.batch_size,
-            fanouts=training.fanouts,
+            head=model.head,
+            optimizer=classifier.optimizer,
+            eta=classifier.eta,
+            weight_decay=classifier.weight_decay,
+            threshold=threshold(model.dropout),
+            batch_size=classifier.batch_size,
+            fanouts=classifier.fanouts,
         ),
     )
-    num_steps = -(-len(nodes) // training.batch_size)
-    for weight in () if training.optimizer == "sgd" else weights:
+    num_steps = -(-len(nodes) // classifier.batch_size)
+    for weight in () if classifier.optimizer == "sgd" else weights:
         optimizer.state[weight]["step"].fill_(step + num_steps)
     return loss / len(nodes)
 
 
-def fused_logits(model: GraphSage, graph: Graph, nodes: NodeIds) -> Logits:
-    """``infer_full`` by the compiled kernel."""
-    links, weights = (graph.indptr, graph.indices), arrays_of(weights_of(model))
-    found = door.logits(nodes, links, features_of(graph), weights, model.shape.head)
+def logits(weights: list[Tensor], head: Head, graph: Graph, nodes: NodeIds) -> Logits:
+    """``GraphSage.torch_logits`` by the compiled kernel."""
+    links = graph.indptr, graph.indices
+    found = door.logits(nodes, links, features_of(graph), arrays_of(weights), head)
     return torch.from_numpy(found)
-
-
-def weights_of(model: GraphSage) -> list[Tensor]:
-    """All weights, in the order the kernel takes them."""
-    layers = [(one.phi_own, one.phi_neighbors, one.bias) for one in model.sage_layers]
-    return [*(weight for layer in layers for weight in layer), *model.head.parameters()]
 
 
 def arrays_of(weights: list[Tensor]) -> Arrays:

@@ -12,12 +12,14 @@ from torch.autograd.function import FunctionCtx
 
 from fedsage.graph.graph import Graph
 from fedsage.kernels.door import add_product
-from fedsage.models.parameters import Hidden, Inputs
+from fedsage.models.parameters import Hidden, Inputs, Stacked
 from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 
 def product(h: Inputs, weight: Hidden) -> Hidden:
-    """``h @ weight`` for sparse or dense ``h``."""
+    """``h @ weight`` for sparse or dense ``h``, or one above the other."""
+    if isinstance(h, Stacked):
+        return torch.cat([product(h.real, weight), h.generated @ weight])
     return sparse_product(h, weight) if issparse(h) else h @ weight
 
 

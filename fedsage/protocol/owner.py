@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import torch
 
+from fedsage.config import Config
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.attach import Generated, copies, mend
 from fedsage.graph.classes import class_links, class_neighbors
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
+from fedsage.models.backbone import Shape, new_model
 from fedsage.models.gen_learner import GenLearner, mean_of
-from fedsage.models.gen_training import GenTraining
-from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import (
@@ -26,7 +26,6 @@ from fedsage.models.parameters import (
 )
 from fedsage.models.subspace import reconstructions, sketch
 from fedsage.models.train import train_epoch
-from fedsage.models.training import Training
 from fedsage.protocol.messages import (
     Ask,
     Classifier,
@@ -58,22 +57,26 @@ class DataOwner:
         owner: OwnerId,
         graph: Graph,
         split: Split,
-        shape: SageShape,
-        training: Training,
-        seed: int,
+        shape: Shape,
+        config: Config,
         mended: Graph | None = None,
-        gen: GenTraining | None = None,
+        gen: bool = False,
     ) -> None:
         self.id = owner
         self.graph = graph
         self.mended = mended
         self.split = split
-        self.training = training
-        self.seed = seed
-        self.model = GraphSage(shape, generator(seed, "phi")).to(training.device)
+        self.config, run = config, config.run
+        self.seed = seed = run.seed
+        self.model = new_model(shape, generator(seed, "phi"), run.device, run.kernel)
         self.optimizer = self.new_optimizer()
         self.sketched = Sketched(0, {})
-        self.gen = GenLearner(owner, graph, split.train, shape, gen, seed) if gen else None
+        self.gen = None
+        if gen:
+            neighgen, fanouts = config.neighgen, config.classifier.fanouts
+            self.gen = GenLearner(
+                owner, graph, split.train, shape, neighgen, fanouts, seed, run.device
+            )
 
     # NeighGen
 
@@ -180,7 +183,7 @@ class DataOwner:
 
     def mend_by_copies(self, ask: Ask) -> Mended:
         """Attach copies of the owner's own nodes: no generator at all."""
-        return self.attach(copies(self.graph, self.training.leaves))
+        return self.attach(copies(self.graph, self.config.mend.leaves))
 
     def count_class_links(self, ask: Ask) -> ClassLinks:
         """Links from class to class between training nodes."""
@@ -190,7 +193,7 @@ class DataOwner:
         """Attach own training rows of the classes that all owners' links make likely."""
         stream = generator(self.seed, "mend by classes", self.id)
         drawn = class_neighbors(
-            self.graph, self.split.train, links.count.numpy(), self.training.leaves, stream
+            self.graph, self.split.train, links.count.numpy(), self.config.mend.leaves, stream
         )
         return self.attach(drawn)
 
@@ -243,9 +246,9 @@ class DataOwner:
     def receive_classifier(self, classifier: Classifier) -> Hits:
         """Procedure B, received: take over φ and say how well it does on validation nodes."""
         load_parameters(self.model, classifier.phi)
-        if self.training.moments == "averaged":
+        if self.config.classifier.moments == "averaged":
             load_moments(self.optimizer, self.model, classifier.moments)
-        elif self.training.moments == "reset":
+        elif self.config.classifier.moments == "reset":
             self.optimizer = self.new_optimizer()
         return self.hits(self.split.val)
 
@@ -262,14 +265,13 @@ class DataOwner:
             followed by one on G_i.
         """
         loss = 0.0
-        for epoch in range(self.training.local_epochs):
+        for epoch in range(self.config.classifier.local_epochs):
             for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
-                loss = train_epoch(
-                    self.model, self.optimizer, graph, self.split.train, self.training, stream
-                )
-        averaged = self.training.moments == "averaged"
-        by_nodes = self.training.weighting == "nodes"
+                given = self.split.train, self.config.classifier, stream
+                loss = train_epoch(self.model, self.optimizer, graph, *given)
+        averaged = self.config.classifier.moments == "averaged"
+        by_nodes = self.config.classifier.weighting == "nodes"
         return ClassifierUpdate(
             phi=parameters_of(self.model),
             moments=moments_of(self.optimizer, self.model) if averaged else {},
@@ -287,9 +289,9 @@ class DataOwner:
         if self.mended is None:
             return plain
         mended = {"local_update_c, mended": self.mended}
-        if self.training.mix == "rounds":
+        if self.config.mend.mix == "rounds":
             return plain if t % 2 else mended
-        return mended | plain if self.training.mix == "epochs" else mended
+        return mended | plain if self.config.mend.mix == "epochs" else mended
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""
@@ -308,12 +310,13 @@ class DataOwner:
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
         stream = generator(self.seed, "query", self.id)
-        logits = query(self.model, graph, nodes, self.training, stream)
+        inference, fanouts = self.config.evaluation.inference, self.config.classifier.fanouts
+        logits = query(self.model, graph, nodes, inference, fanouts, stream)
         return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         """An optimizer that remembers nothing."""
-        settings = self.training
+        settings = self.config.classifier
         return make_optimizer(
             self.model, settings.optimizer, settings.eta, settings.weight_decay
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,11 @@ def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     assert len({result.accuracy["global"] for result in results}) == 1
 
 
+def changed(setting: Setting, **classifier: object) -> Setting:
+    other = setting.config.classifier.model_copy(update=classifier)
+    return replace(setting, config=setting.config.model_copy(update={"classifier": other}))
+
+
 def test_bytes_reported_are_bytes_serialized(setting: Setting) -> None:
     sent: list[tuple[int, Message]] = []
     engine = InProcessEngine(
@@ -65,9 +71,8 @@ def test_bytes_reported_are_bytes_serialized(setting: Setting) -> None:
 
 @pytest.mark.parametrize("moments", ["own", "reset", "averaged"])
 def test_moments_cross_only_if_they_are_averaged(setting: Setting, moments: str) -> None:
-    from dataclasses import replace
 
-    chosen = replace(setting, training=replace(setting.training, moments=moments))
+    chosen = changed(setting, moments=moments)
     sent: list[Message] = []
     engine = InProcessEngine(data_owners(chosen), on_message=lambda i, m: sent.append(m))
     fedsage(engine, chosen.phi, rounds_c=2)
@@ -84,10 +89,9 @@ def test_the_three_ways_of_keeping_moments_are_three_ways(train: Train) -> None:
 
 
 def test_without_weighting_the_number_of_training_nodes_stays_home(setting: Setting) -> None:
-    from dataclasses import replace
 
     for weighting, seen in (("owners", {1.0}), ("nodes", {12.0})):
-        chosen = replace(setting, training=replace(setting.training, weighting=weighting))
+        chosen = changed(setting, weighting=weighting)
         engine = InProcessEngine(data_owners(chosen))
         engine.broadcast_classifier(chosen.phi)
         assert {u.weight for u in engine.local_update_c(0).values()} == seen

@@ -16,7 +16,6 @@ from fedsage.graph.partition import Partition
 from fedsage.models.gen_learner import GenLearner, noise_stream
 from fedsage.models.gen_training import embed, joint_losses
 from fedsage.models.losses import cross_subgraph_feature_loss
-from fedsage.models.neighgen import Counts
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.prepare import Setting, data_owners, prepare
 from fedsage.protocol.messages import Ask, GenGradient, GenOffers
@@ -34,8 +33,8 @@ MORE = {
 
 
 def with_gen(graph: Graph, owners: Partition, **changes: object) -> Setting:
-    setting = prepare(load_config(SMALL, MORE, preset="paper"), owners, graph)
-    return replace(setting, gen=replace(setting.gen, **changes))
+    config = load_config(SMALL, MORE, {"neighgen": changes}, preset="paper")
+    return prepare(config, owners, graph)
 
 
 def rounds(owners: list[DataOwner], count: int) -> list[Parameters]:
@@ -53,7 +52,7 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
         noise_stream(own.seed, i, t),
     )  # fmt: skip
     z = embed(own.neighgen, own.batch(t)).detach()
-    rows, _ = own.neighgen.hg(z, own.settings.counts, 1.0, noise_stream(own.seed, i, t))
+    rows, _ = own.neighgen.hg(z, noise_stream(own.seed, i, t))
     cross = torch.zeros(())
     for j, other in enumerate(learners):
         if j != i:
@@ -70,8 +69,9 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
 def test_the_exchange_is_equation_6_computed_in_one_place(
     graph: Graph, owners: Partition, alpha: float, lambda_f: float, how: str
 ) -> None:
-    counts = Counts(how, 1, 3)
-    setting = with_gen(graph, owners, alpha=alpha, lambda_f=lambda_f, counts=counts)
+    setting = with_gen(
+        graph, owners, alpha=alpha, lambda_f=lambda_f, counts=how, at_least=1, at_most=3
+    )
     exchanged = rounds(data_owners(setting, "neighgen"), 3)
     learners = [owner.learner for owner in data_owners(setting, "neighgen")]
     for t in range(3):
@@ -138,8 +138,7 @@ def test_the_others_gradient_is_that_of_their_own_nodes(
     offer = first.local_request(Ask(0))
     reply = second.feed_forward(GenOffers({0: offer})).of[0]
     hg = first.learner.neighgen.hg
-    stream = noise_stream(first.seed, 0, 0)
-    rows, _ = hg(offer.z, first.learner.settings.counts, 1.0, stream)
+    rows, _ = hg(offer.z, noise_stream(first.seed, 0, 0))
     x = second.graph.x
     loss, found = cross_subgraph_feature_loss(
         rows, len(offer.z), x, second.learner.squares, 2**20
@@ -167,8 +166,8 @@ def test_too_few_generated_rows_are_answered_with_zeros(
     offer = data_owners(setting, "neighgen")[0].local_request(Ask(0))
     quiet = offer.hg | {"dgen.theta_d": torch.zeros(6), "dgen.bias": torch.tensor(-9.0)}
     for at_least, answered in ((0, False), (1, True)):
-        counts = replace(setting.gen.counts, at_least=at_least)
-        learner = data_owners(with_gen(graph, owners, counts=counts), "neighgen")[1].learner
+        other = with_gen(graph, owners, at_least=at_least)
+        learner = data_owners(other, "neighgen")[1].learner
         reply = learner.gradient_for(0, 0, offer.z, quiet)
         assert any(bool(gradient.any()) for gradient in reply.values()) == answered
 

@@ -67,7 +67,9 @@ def main() -> None:
         plus_begin = time.monotonic()
         run_into(kit, plus, Path(scratch) / "plus", "", False, on_line, quiet)
         plus_end = time.monotonic()
-    alone = config.model_copy(update={"run": config.run.model_copy(update={"engine": "inprocess"})})
+    alone = config.model_copy(
+        update={"run": config.run.model_copy(update={"engine": "inprocess"})}
+    )
     run_config(alone)  # compiles
     here = run_config(alone)
     there_s, here_s = median(between_rounds(lines)), median(between_rounds(here.history))

@@ -7,8 +7,6 @@ Run it beside the others:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 import fedsage as fs
@@ -37,11 +35,11 @@ class ProxOwner(fs.DataOwner):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
-        self.training = replace(self.training, kernel="torch")  # the kernel has its own Adam
+        self.model.kernel = "torch"  # the compiled one has its own Adam
 
     def new_optimizer(self) -> ProxAdam:
         """In place of the Adam of FedSage."""
-        how = self.training
+        how = self.config.classifier
         return ProxAdam(self.model.parameters(), lr=how.eta, weight_decay=how.weight_decay)
 
     def local_update_c(self, ask: fs.Ask) -> fs.ClassifierUpdate:

@@ -1,7 +1,7 @@
 """Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
 
 The defaults below are the paper's settings; ``PRESETS["best"]`` lists where ours differ.
-Only ``run`` and the command line see this module; all else takes plain values.
+Others take the one section that they need, or a plain value or two; never all of it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ else:
 
 Preset: TypeAlias = Literal["paper", "best"]
 Settings: TypeAlias = Mapping[str, Any]  # as nested in a TOML file, before it is checked
+Width: TypeAlias = Annotated[int, Field(ge=1, le=2**16)]
+Head: TypeAlias = Literal["relu", "l2", "direct"]
+Norm: TypeAlias = Literal["none", "l2", "layer"]
+OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
+Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
+Inference: TypeAlias = Literal["full", "sampled"]
+Kernel: TypeAlias = Literal["auto", "fused", "torch"]
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -61,17 +68,23 @@ class SyntheticConfig(Section):
 
 
 class ModelConfig(Section):
-    """GraphSage, Eq. (1)."""
+    """The classifier F."""
 
-    widths: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
-        (64, 32), min_length=1, description="of layers"
+    backbone: str = Field(
+        "graphsage", description="Eq. (1), or gcn, gat, propagate, or a file of your own"
     )
-    head: Literal["relu", "l2", "direct"] = Field(
+    widths: tuple[Width, ...] = Field((64, 32), min_length=1, description="of layers")
+    head: Head = Field(
         "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
     )
-    norm: Literal["none", "l2", "layer"] = Field("none", description="between layers")
+    norm: Norm = Field("none", description="between layers")
     dropout: float = Field(
         0.0, ge=0, le=0.99, description="on hidden layers, in steps of 1/256"
+    )
+    heads: int = Field(4, ge=1, le=64, description="of attention, in gat")
+    steps: int = Field(10, ge=1, le=1000, description="of propagation, in propagate")
+    teleport: float = Field(
+        0.1, ge=0, le=1, description="share that a step takes from the start, in propagate"
     )
 
 
@@ -83,7 +96,7 @@ class ClassifierConfig(Section):
     batch_size: PositiveInt = Field(64, description="|V_i^t| of a step")
     fanouts: tuple[PositiveInt, ...] = Field((5, 5), description="neighbors drawn, by layer")
     eta: PositiveFloat = Field(1e-3, description="learning rate")
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: OptimizerName = "adam"
     weight_decay: NonNegativeFloat = Field(0.0, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what becomes of the optimizer's state between rounds"
@@ -134,15 +147,13 @@ class NeighGenConfig(Section):
     lambda_d: NonNegativeFloat = Field(1.0, description="of the degree loss, Eq. (4)")
     lambda_f: NonNegativeFloat = Field(1.0, description="of the feature loss, Eq. (4)")
     lambda_c: NonNegativeFloat = Field(1.0, description="of the classification loss, Eq. (5)")
-    widths: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
+    widths: tuple[Width, ...] = Field(
         (64, 64), min_length=1, description="of the encoder's layers; the last is d_z"
     )
-    hidden: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] = Field(
+    hidden: tuple[Width, ...] = Field(
         (64,), description="layers of fGen between z and features"
     )
-    output: Literal["relu", "sigmoid", "tanh", "linear"] = Field(
-        "relu", description="sigma on fGen's last layer"
-    )
+    output: Output = Field("relu", description="sigma on fGen's last layer")
     noise: NonNegativeFloat = Field(1.0, description="scale of N(0, 1)")
     counts: Literal["round", "draw"] = Field(
         "round", description="how dGen's number becomes whole: to the nearest, or by chance"
@@ -167,7 +178,7 @@ class NeighGenConfig(Section):
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
-    inference: Literal["full", "sampled"] = Field("sampled", description="neighborhoods")
+    inference: Inference = Field("sampled", description="neighborhoods")
 
 
 class FederationConfig(Section):
@@ -189,7 +200,7 @@ class RunConfig(Section):
     device: str = Field(
         "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
     )
-    kernel: Literal["auto", "fused", "torch"] = Field(
+    kernel: Kernel = Field(
         "auto", description="compiled training step where it applies, or torch's"
     )
     threads: PositiveInt = Field(1, description="of dense products; results may depend on it")

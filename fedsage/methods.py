@@ -57,8 +57,8 @@ def fedsage(
     classifier: Classifier,
     *,
     rounds_c: int,
-    selection: Selection = "validation",
-    queries: Queries = "auto",
+    selection: Selection,
+    queries: Queries,
     rule: Rule = average,
 ) -> Outcome:
     """FedSage (Sec. 3.2): a classifier trained by federated averaging.
@@ -121,8 +121,8 @@ def fedsage_plus(
     mend: Callable[[Exchange], None],
     train: Loop = fedsage,
     rounds_c: int,
-    selection: Selection = "validation",
-    queries: Queries = "auto",
+    selection: Selection,
+    queries: Queries,
     rule: Rule = average,
 ) -> Outcome:
     """FedSage+, Alg. 1, lines 2 to 5: every owner mends its graph, then FedSage.
@@ -145,14 +145,14 @@ def fedsage_plus(
 class Method:
     """A method: a name, the loop, the kind of owners, who they are, and how they mend.
 
-    ``mends`` is a way of mending, or ``AS_SET``. With ``owners="alone"`` every owner runs the
+    ``mends`` is a way of mending, or ``AS_SET``. With ``topology="alone"`` every owner runs the
     loop by itself (LocSage), with ``"whole"`` there is one owner, who holds G (GlobSage).
     """
 
     name: str
     train: Loop = fedsage
     owner: type[DataOwner] = DataOwner
-    owners: Topology = "federated"
+    topology: Topology = "federated"
     mends: str = "none"
 
     def way(self, how: str) -> Way:
@@ -164,13 +164,13 @@ METHODS: Registry[Method] = Registry("method", "method", "fedsage.methods")
 T = TypeVar("T", bound=Loop | type[DataOwner])
 
 
-def method(name: str, *, owners: Topology = "federated", mends: str = "none") -> Any:
+def method(name: str, *, topology: Topology = "federated", mends: str = "none") -> Any:
     """Register a method: decorates a loop, or a kind of owners; see :class:`Method`."""
 
     def register(thing: T) -> T:
         loop: Any = fedsage if isinstance(thing, type) else thing
         owner: Any = thing if isinstance(thing, type) else DataOwner
-        METHODS.add(name, Method(name, loop, owner, owners, mends), thing)
+        METHODS.add(name, Method(name, loop, owner, topology, mends), thing)
         return thing
 
     return register
@@ -179,12 +179,12 @@ def method(name: str, *, owners: Topology = "federated", mends: str = "none") ->
 for registered, about in (
     (Method("fedsage"), "FedSage: a classifier trained by federated averaging, Sec. 3.2."),
     (Method("fedsage+", mends=AS_SET), "FedSage+: mends as mend.how says, then FedSage."),
-    (Method("locsage", owners="alone"), "LocSage: every owner on its own, Sec. 4.2."),
+    (Method("locsage", topology="alone"), "LocSage: every owner on its own, Sec. 4.2."),
     (
-        Method("locsage+", owners="alone", mends="neighgen"),
+        Method("locsage+", topology="alone", mends="neighgen"),
         "LocSage+: every owner on its own, mended by a NeighGen of its own.",
     ),
-    (Method("globsage", owners="whole"), "GlobSage: one owner of the whole graph, a bound."),
+    (Method("globsage", topology="whole"), "GlobSage: one owner of the whole graph, a bound."),
     (Method("oracle", mends="oracle"), "FedSage on graphs with their true missing links."),
 ):
     METHODS.add(registered.name, registered, about)

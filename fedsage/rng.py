@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
 
-Stream: TypeAlias = np.random.Generator
+Stream: TypeAlias = np.random.Generator  # for code that draws, and has no other use for NumPy
+GLOBAL_STREAM = Lock()  # torch has one for all threads
 
 
 def generator(seed: int, *path: str | int) -> Stream:
@@ -18,3 +22,18 @@ def generator(seed: int, *path: str | int) -> Stream:
     """
     digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+@contextmanager
+def torch_stream(generator: np.random.Generator) -> Iterator[None]:
+    """Have torch's global stream begin where ``generator`` says, for code that is not ours.
+
+    Afterwards it is as it was. One thread at a time, so that owners side by side draw what
+    they would draw one after the other.
+    """
+    import torch  # not above: graphs are drawn without it
+
+    seed = int(generator.integers(2**63))
+    with GLOBAL_STREAM, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

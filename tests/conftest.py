@@ -10,11 +10,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-import fedsage.graph.moving
-import fedsage.models.fused_kernel
-import fedsage.models.fused_nearest
-import fedsage.models.fused_product
-import fedsage.models.fused_query
+import fedsage.kernels.door
 import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):

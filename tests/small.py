@@ -49,4 +49,11 @@ def exchange_on(setup: Setup, engine: Engine | None = None) -> Exchange:
 
 def trained(setup: Setup, exchange: Exchange, rounds_c: int) -> Outcome:
     """Mend and train on that exchange."""
-    return fedsage_plus(exchange, setup.plan.phi, mend=setup.way.mend, rounds_c=rounds_c)
+    return fedsage_plus(
+        exchange,
+        setup.plan.phi,
+        mend=setup.way.mend,
+        rounds_c=rounds_c,
+        selection=setup.config.classifier.selection,
+        queries=setup.config.mend.queries,
+    )

@@ -25,11 +25,10 @@ from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_pe
 from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
-from fedsage.models.graphsage import SageShape
-from fedsage.models.training import Training
 from fedsage.rng import generator
 from fedsage.runs.record import peak_rss_mb
 from tests.cli.conftest import fedsage  # noqa: F401
+from tests.models.conftest import shape_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -123,7 +122,7 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
 
 
 def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:
-    times = step_seconds(synthetic(nodes=400, features=50), repeats=2)
+    times = step_seconds(synthetic(nodes=400, features=50), 2, "paper")
     assert set(times) == {"torch", "fused", "plain", "bound", "no adam"}
     assert all(len(taken) == 2 and min(taken) > 0 for taken in times.values())
 
@@ -136,8 +135,8 @@ def test_a_comparison_is_the_median_of_ratios_with_its_spread() -> None:
 def test_the_bound_counts_every_product_once() -> None:
     links = np.array([[0, 1, 2], [1, 2, 0]])
     graph = Graph.from_arrays(csr_array(np.eye(3, 4)), links, np.array([0, 1, 0]))
-    shape, training = SageShape(4, 2, (5, 3)), Training(fanouts=(30, 30))
-    flops = step_flops(graph, np.array([0]), shape, training, generator(0, "flops"))
+    shape = shape_of(graph, widths=(5, 3))
+    flops = step_flops(graph, np.array([0]), shape, (30, 30), generator(0, "flops"))
     # Thirty draws reach everybody: three nodes of one word each, as targets and as neighbors.
     products, means = (3 + 3) * 5 * 2, (3 + 1) * 30 * 5 * 2
     assert flops == 2 * (products + means + 3 * (2 * 5 * 3 + 3 * 2))

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fedsage
 from fedsage.cli.settings import toml_lines
 from fedsage.config import Config, load_config, read_assignments, read_toml
 from fedsage.errors import ConfigError
@@ -87,7 +90,8 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
     """Sec. 5.1: two layers, 5 neighbors, batch 64, 50 epochs, Adam, 0.001, 60-20-20."""
     config = load_config(preset="paper")
     assert config.model.model_dump() == {
-        "widths": (64, 32), "head": "l2", "norm": "none", "dropout": 0.0,
+        "backbone": "graphsage", "widths": (64, 32), "head": "l2", "norm": "none",
+        "dropout": 0.0, "heads": 4, "steps": 10, "teleport": 0.1,
     }  # fmt: skip
     assert config.classifier.model_dump() == {
         "rounds_c": 50, "local_epochs": 1, "batch_size": 64, "fanouts": (5, 5), "eta": 1e-3,
@@ -105,3 +109,65 @@ def test_a_section_that_is_no_table_is_refused(tmp_path: Path, text: str) -> Non
     more = {"data": {"owners": 3}, "classifier": {"eta": 0.1}, "run": {"seed": 1}}
     with pytest.raises(ConfigError):
         load_config(read_toml(file), more)
+
+
+OTHERS = {  # where a name means something else, or a study fixes what it is about
+    ("bench/runs.py", "two_at_a_time", "owners"),
+    ("bench/scale.py", "Case", "method"),
+    ("cli/reproduce.py", "reproduce", "preset"),
+    ("data/interop.py", "from_networkx", "features"),
+    ("engines/inprocess.py", "__init__", "workers"),
+    ("graph/graph.py", "from_networkx", "features"),
+    ("protocol/procedures.py", "Procedure", "leaves"),
+    ("protocol/procedures.py", "procedure", "leaves"),
+    ("reproduce/figures.py", "Panel", "at_least"),
+    ("reproduce/studies.py", "Options", "owners"),
+    ("reproduce/studies.py", "Options", "preset"),
+    ("reproduce/studies.py", "accuracies", "queries"),
+    ("runs/events.py", "Event", "kernel"),
+    ("runs/run.py", "run", "aggregate"),
+    ("runs/run.py", "run", "dataset"),
+}
+NAMES = {
+    name
+    for section in Config.model_fields.values()
+    for name in section.annotation.model_fields  # type: ignore[union-attr]
+}
+PACKAGE = Path(fedsage.__file__).parent
+
+
+def defaults(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What a signature, or a class of fields, says of itself where nothing is given."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        given = node.args.posonlyargs + node.args.args
+        held = node.args.defaults
+        yield from zip([one.arg for one in given[len(given) - len(held) :]], held, strict=True)
+        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            if default is not None:
+                yield one.arg, default
+    if isinstance(node, ast.ClassDef):
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                if line.value is not None:
+                    yield line.target.id, line.value
+
+
+def is_own_value(default: ast.expr) -> bool:
+    """A value that is written down there: no name of one, and not None."""
+    try:
+        return ast.literal_eval(default) is not None
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("source", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_no_default_of_a_setting_is_written_twice(source: Path) -> None:
+    if source.name == "config.py":
+        return
+    found = {
+        (source.relative_to(PACKAGE).as_posix(), getattr(node, "name", ""), name)
+        for node in ast.walk(ast.parse(source.read_text()))
+        for name, default in defaults(node)
+        if name in NAMES and is_own_value(default)
+    }
+    assert found <= OTHERS, "take the setting, or the section that it is in"

@@ -11,8 +11,9 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"compiled", "config", "errors", "files", "paper", "readable", "registry", "rng", "shapes",
+    {"config", "errors", "files", "paper", "readable", "registry", "rng", "shapes",
      "threads"},
+    {"kernels"},
     {"graph"},
     {"tables"},
     {"data"},

@@ -13,16 +13,18 @@ from torch import Tensor
 
 from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.step import cpu_seconds, gemm_speed, times_bound
+from fedsage.config import NeighGenConfig
 from fedsage.graph.graph import squared_norms
 from fedsage.models.nearest import nearest
-from fedsage.models.neighgen import FGen, GenShape
+from fedsage.models.neighgen import FGen
 from fedsage.models.optimizer import make_optimizer
 from fedsage.rng import generator
 from fedsage.shapes import NodeFeatures
 
 MOST_TIMES_BOUND = 3.0  # times the bound
 CALLS = 10  # of which the fastest counts, as for the bound
-WIDTHS, HIDDEN = (64, 64), (64,)  # as in config.py
+SETTINGS = NeighGenConfig()
+WIDTHS, HIDDEN = SETTINGS.widths, SETTINGS.hidden
 DECODED = 80  # rows: about what 64 nodes get
 ADAM_BYTES = 4 * 7  # for each weight: four numbers are read, three written
 COPIED_BYTES = 4 * 2  # for each number: it is read, and written
@@ -40,7 +42,7 @@ def beside_bound(
 def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]:
     """What fGen takes for a batch, there and back, as in procedure D: not back to z."""
     draws = generator(0, "decoder")
-    fgen = FGen(GenShape(num_features, WIDTHS, HIDDEN), draws)
+    fgen = FGen(num_features, SETTINGS, draws)
     z, noise, upstream = (
         torch.from_numpy(draws.standard_normal((DECODED, size), dtype=np.float32))
         for size in (WIDTHS[-1], WIDTHS[-1], num_features)
@@ -78,7 +80,7 @@ def matching_figures(
 
 def adam_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]:
     """Adam on fGen: few operations a number: what bounds it is reading and writing them."""
-    fgen = FGen(GenShape(num_features, WIDTHS, HIDDEN), generator(0, "adam"))
+    fgen = FGen(num_features, SETTINGS, generator(0, "adam"))
     for weight in fgen.parameters():
         weight.grad = torch.ones_like(weight)
     optimizer = make_optimizer(fgen, "adam", 1e-3, 0.0)

@@ -18,7 +18,7 @@ from fedsage.graph.graph import Graph
 class PlainSage(nn.Module):
     """Two layers of Eq. (1), ReLU, a linear head; dense in, dense out."""
 
-    def __init__(self, d_in: int, widths: tuple[int, int], num_classes: int) -> None:
+    def __init__(self, d_in: int, widths: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
         self.first = nn.Linear(2 * d_in, widths[0])
         self.second = nn.Linear(2 * widths[0], widths[1])
@@ -34,7 +34,7 @@ class PlainSage(nn.Module):
 
 
 def plain_step(
-    graph: Graph, widths: tuple[int, int], fanout: int, eta: float
+    graph: Graph, widths: tuple[int, ...], fanout: int, eta: float
 ) -> Callable[[Tensor], None]:
     """A function that takes one training step on a batch of nodes."""
     x = torch.tensor(graph.x.toarray() if hasattr(graph.x, "toarray") else graph.x)

@@ -14,7 +14,7 @@ from fedsage.bench.fresh import in_fresh_process
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
-from fedsage.models.fused import warm_up
+from fedsage.kernels.door import warm_up
 from fedsage.runs.events import Event
 from fedsage.runs.record import peak_rss_mb
 from fedsage.runs.run import run

@@ -11,20 +11,16 @@ from scipy.sparse import issparse
 
 from fedsage.bench.figure import Figure, figure_of, graphs
 from fedsage.bench.plain import plain_step
+from fedsage.config import PRESETS, Kernel, load_config
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import sample_hops
-from fedsage.models.graphsage import GraphSage, Head, SageShape
+from fedsage.models.backbone import Shape, new_model
 from fedsage.models.optimizer import make_optimizer
-from fedsage.models.train import EPOCHS
-from fedsage.models.training import Training
+from fedsage.models.train import train_epoch
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
-WIDTHS = (64, 32)
-STEP_PRESETS: dict[str, tuple[Head, Training]] = {  # as in config.py
-    "paper": ("l2", Training(eta=1e-3)),
-    "best": ("relu", Training(eta=3e-3, weight_decay=5e-4, dropout=0.3)),
-}
+KERNELS: tuple[Kernel, ...] = ("torch", "fused")
 AGAINST_TORCH = {"cora": 8, "citeseer": 8, "pubmed": 8, "msacademic": 5}
 AGAINST_PLAIN = {"cora": 20, "msacademic": 20, "pubmed": 5}
 ABOVE_BOUND = {"cora": 6, "msacademic": 9}
@@ -37,7 +33,7 @@ GEMM = 512  # rows and columns of the product that tells how fast the machine is
 def step_suite(repeats: int = 7) -> Iterator[Figure]:
     """One training step by each kernel, for the settings of both presets."""
     for name, graph in graphs():
-        for preset in STEP_PRESETS:
+        for preset in PRESETS:
             times = step_seconds(graph, repeats, preset)
             where = f"step, {name}, {preset}"
             yield beside_baseline(
@@ -76,36 +72,39 @@ def beside_baseline(
     return figure_of(name, mine, "ms", others, at_least=least)
 
 
-def step_seconds(graph: Graph, repeats: int, preset: str = "paper") -> dict[str, list[float]]:
+def step_seconds(graph: Graph, repeats: int, preset: str) -> dict[str, list[float]]:
     """CPU seconds a step: by each kernel, by plain torch, and by the arithmetic alone.
 
     All are measured in turn, on the same nodes: an epoch of one of three owners.
     """
-    head, training = STEP_PRESETS[preset]
-    shape = SageShape(graph.num_features, graph.num_classes, WIDTHS, head)
+    config = load_config(preset=preset)
+    training = config.classifier
+    shape = Shape(graph.num_features, graph.num_classes, config.model)
     draws = generator(0, "bench")
-    models = {kernel: GraphSage(shape, draws) for kernel in EPOCHS}
+    models = {kernel: new_model(shape, draws, kernel=kernel) for kernel in KERNELS}
     optimizers = {
         kernel: make_optimizer(model, "adam", training.eta, training.weight_decay)
         for kernel, model in models.items()
     }
-    plain = plain_step(graph, WIDTHS, training.fanouts[0], training.eta)
+    plain = plain_step(graph, config.model.widths, training.fanouts[0], training.eta)
     linked = np.flatnonzero((graph.degrees > 0) & (graph.y >= 0))
     share = int(TRAINING_SHARE * len(linked) / OWNERS)
     steps = max(share // training.batch_size, 1)
     times: dict[str, list[float]] = {
-        name: [] for name in (*EPOCHS, "plain", "bound", "no adam")
+        name: [] for name in (*KERNELS, "plain", "bound", "no adam")
     }
     for _ in range(repeats + 1):
         nodes = draws.choice(linked, training.batch_size * steps, replace=False)
         batches = nodes.reshape(steps, -1)
-        for k, epoch in EPOCHS.items():
+        for k in KERNELS:
             arguments = models[k], optimizers[k], graph, nodes, training, draws
-            times[k].append(cpu_seconds(epoch, *arguments) / steps)
+            times[k].append(cpu_seconds(train_epoch, *arguments) / steps)
         few = batches[:PLAIN_STEPS]
         times["plain"].append(cpu_seconds(steps_on, plain, torch.from_numpy(few)) / len(few))
         speed = gemm_speed()
-        flops = [step_flops(graph, batch, shape, training, draws) for batch in batches[:3]]
+        flops = [
+            step_flops(graph, batch, shape, training.fanouts, draws) for batch in batches[:3]
+        ]
         times["no adam"].append(float(np.mean(flops)) / speed)
         times["bound"].append((float(np.mean(flops)) + adam_flops(shape)) / speed)
     return {name: taken[1:] for name, taken in times.items()}  # the first warms up
@@ -114,8 +113,8 @@ def step_seconds(graph: Graph, repeats: int, preset: str = "paper") -> dict[str,
 def step_flops(
     graph: Graph,
     batch: NodeIds,
-    shape: SageShape,
-    training: Training,
+    shape: Shape,
+    fanouts: Sequence[int],
     draws: np.random.Generator,
 ) -> float:
     """Additions and multiplications of one step on ``batch`` that nobody can do without.
@@ -123,9 +122,9 @@ def step_flops(
     Features are weighted once for each distinct node, over their filled columns, there and
     back; what dense layers and means take is counted in full, sampling not at all.
     """
-    first, second = sample_hops(graph, batch, training.fanouts, draws)
+    first, second = sample_hops(graph, batch, fanouts, draws)
     near = first.inputs[np.unique(first.mean.indices)]
-    d1, d2 = shape.widths
+    d1, d2 = shape.model.widths
     per_node = np.diff(graph.x.indptr) if issparse(graph.x) else graph.num_features
     filled = np.broadcast_to(per_node, graph.num_nodes)
     products = (filled[second.inputs].sum() + filled[near].sum()) * d1 * 2
@@ -135,9 +134,9 @@ def step_flops(
     return float(2 * (products + means + layer_2 + head))
 
 
-def adam_flops(shape: SageShape) -> float:
+def adam_flops(shape: Shape) -> float:
     """What Adam takes for one step on all weights."""
-    d1, d2 = shape.widths
+    d1, d2 = shape.model.widths
     return float(
         ADAM_FLOPS * (2 * shape.num_features * d1 + 2 * d1 * d2 + d2 * shape.num_classes)
     )

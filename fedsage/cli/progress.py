@@ -93,7 +93,7 @@ def state(line: HistoryLine) -> str:
 
 def announce_compiling() -> None:
     """Make the compiled training step ready; say so where it is not in the cache yet."""
-    from fedsage.models.fused import warm_up
+    from fedsage.kernels.door import warm_up
 
     words = "preparing the training step (compiled once on this machine, about 20 s) …"
     notice = threading.Timer(4.0, print, [words], {"file": sys.stderr, "flush": True})

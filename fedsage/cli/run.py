@@ -190,7 +190,7 @@ def num_rounds(settings: Config) -> int:
     from fedsage.methods import find_method
 
     method = find_method(settings.run.method)
-    models = settings.data.owners if method.owners == "alone" else 1
+    models = settings.data.owners if method.topology == "alone" else 1
     mending = method.way(settings.mend.how).rounds(settings)
     return (mending + settings.classifier.rounds_c) * models
 

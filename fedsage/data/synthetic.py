@@ -10,24 +10,26 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
+from fedsage.config import SyntheticConfig
 from fedsage.graph.graph import Graph, chunks, distinct, paired, parted
 from fedsage.rng import generator
 from fedsage.shapes import Array, EdgeIndex, NodeIds
 
+USUAL = SyntheticConfig()
 COMMUNITIES_PER_CLASS = 4
 DEGREE_EXPONENT = 2.5  # of the power law that the expected degrees follow
 WORD_EXPONENT = 1.1  # of Zipf's law for the words
 
 
 def synthetic(
-    nodes: int = 3000,
-    degree: float = 4.0,
-    classes: int = 7,
-    features: int = 1000,
-    words: float = 18.0,
-    homophily: float = 0.8,
-    topicality: float = 0.25,
-    seed: int = 0,
+    nodes: int = USUAL.nodes,
+    degree: float = USUAL.degree,
+    classes: int = USUAL.classes,
+    features: int = USUAL.features,
+    words: float = USUAL.words,
+    homophily: float = USUAL.homophily,
+    topicality: float = USUAL.topicality,
+    seed: int = USUAL.seed,
 ) -> Graph:
     """A graph whose classes show in its links and its features.
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 
+from fedsage.config import Inference
 from fedsage.evaluation.metrics import (
     accuracy,
     confusion,
@@ -18,9 +19,8 @@ from fedsage.evaluation.metrics import (
     recall,
 )
 from fedsage.graph.graph import Graph
-from fedsage.models.graphsage import GraphSage
+from fedsage.models.backbone import Backbone
 from fedsage.models.infer import query_each
-from fedsage.models.training import Training
 from fedsage.shapes import Array, NodeIds
 
 
@@ -38,10 +38,11 @@ class Judgement:
 
 
 def judge(
-    models: Sequence[GraphSage],
+    models: Sequence[Backbone],
     graph: Graph,
     parts: Sequence[Sequence[NodeIds]],
-    training: Training,
+    inference: Inference,
+    fanouts: Sequence[int],
     generators: Sequence[np.random.Generator],
 ) -> list[Judgement]:
     """Query every model for nodes of all owners on G, and average over models.
@@ -50,14 +51,17 @@ def judge(
         models: One shared model, or the local models of LocSage.
         graph: G.
         parts: What to judge, e.g. test nodes: for each owner its nodes, by index in G.
-        training: Says whether neighborhoods are full or sampled.
+        inference: Whether neighborhoods are full or sampled.
+        fanouts: How many neighbors are drawn, by layer, if they are sampled.
         generators: Where sampled neighborhoods come from, one for each part.
 
     Returns:
         One judgement a part.
     """
     nodes = [np.concatenate(list(owned)) for owned in parts]
-    logits = [query_each(model, graph, nodes, training, generators) for model in models]
+    logits = [
+        query_each(model, graph, nodes, inference, fanouts, generators) for model in models
+    ]
     return [
         judgement_of([one[k].cpu() for one in logits], graph, owned)
         for k, owned in enumerate(parts)

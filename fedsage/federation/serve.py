@@ -39,7 +39,7 @@ class Served:
 
 def federated(method: Method, how: str) -> bool:
     """Whether a method can be run between owners of their own parts."""
-    return method.owners == "federated" and method.way(how).truth is None
+    return method.topology == "federated" and method.way(how).truth is None
 
 
 def federated_method(config: Config) -> Method:

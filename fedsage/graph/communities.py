@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from fedsage.graph.graph import chunks, firsts, paired, parted
-from fedsage.graph.moving import moved
+from fedsage.kernels.door import first_pass
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 
 LARGE = 20_000  # nodes; below, igraph makes all passes
@@ -47,7 +47,7 @@ def louvain_membership(adjacency: SparseMatrix, draws: np.random.Generator) -> N
     pointers = adjacency.indptr.astype(np.int64, copy=False)
     targets = adjacency.indices.astype(np.int32, copy=False)
     order = draws.permutation(num_nodes)
-    first = renumbered(moved(pointers, targets, order, num_nodes // SETTLED + 1))
+    first = renumbered(first_pass(pointers, targets, order, num_nodes // SETTLED + 1))
     coarse = contracted(adjacency, first)
     ends = np.stack([coarse.row, coarse.col])
     return by_igraph(ends, coarse.data, coarse.shape[0], draws)[first]

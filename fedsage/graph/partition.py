@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from fedsage.config import DataConfig, RunConfig
 from fedsage.errors import ConfigError, nearest
 from fedsage.graph.communities import communities
 from fedsage.graph.graph import Graph, chunks, frozen
@@ -17,6 +18,7 @@ from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
 
+HOW, SEED = DataConfig().partition, RunConfig().seed  # unless said
 MIN_NODES = 5  # an owner needs a training, a validation and a test node: 60-20-20 of five
 ROOM = 1.03  # Louvain: no owner grows beyond this times the mean
 
@@ -38,7 +40,12 @@ class Partition:
         return len(self.subgraphs)
 
 
-def partition(graph: Graph, num_owners: int, how: str = "louvain", seed: int = 0) -> Partition:
+def partition(
+    graph: Graph,
+    num_owners: int,
+    how: str = HOW,
+    seed: int = SEED,
+) -> Partition:
     """Cut ``graph`` into ``num_owners`` subgraphs that share no node (Sec. 3.1).
 
     Every owner keeps the links among its own nodes. The links between owners, ΔE, are

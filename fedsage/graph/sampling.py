@@ -19,11 +19,12 @@ class Hop:
     ``inputs`` are the distinct nodes whose :math:`h^{k-1}` is needed. The first of them, as
     many as ``mean`` has rows, are the targets. Row ``v`` of ``mean`` averages over the
     neighbors of target ``v`` (an empty row where there are none, so that its aggregate is
-    zero).
+    zero). ``degrees`` count all neighbors of the inputs, drawn or not.
     """
 
     inputs: NodeIds
     mean: SparseMatrix
+    degrees: NodeIds
 
 
 def node_batches(
@@ -68,7 +69,8 @@ def sample_hop(
     pointer = np.concatenate([[0], np.cumsum(linked * fanout)])
     weight = np.full(drawn.size, 1 / fanout, dtype=np.float32)
     shape = len(targets), len(inputs)
-    return Hop(inputs, csr_array((weight, position[len(targets) :], pointer), shape=shape))
+    mean = csr_array((weight, position[len(targets) :], pointer), shape=shape)
+    return Hop(inputs, mean, graph.indptr[inputs + 1] - graph.indptr[inputs])
 
 
 def in_order_of_appearance(nodes: NodeIds) -> tuple[NodeIds, NodeIds]:

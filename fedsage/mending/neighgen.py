@@ -8,11 +8,12 @@ from functools import cache
 from jaxtyping import Float
 from torch import Tensor
 
+from fedsage.config import NeighGenConfig
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.graph.impair import num_hidden
 from fedsage.mending.way import way_of_mending
 from fedsage.models.gen_learner import GenLearner, mean_of
-from fedsage.models.neighgen import GenShape, NeighGen
+from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.form import AtMost, Each, Form, form_of, misfit
@@ -67,24 +68,25 @@ class GenDone:
 
 def learner(owner: DataOwner) -> GenLearner:
     """NeighGen at this owner."""
-    gen = owner.plan.gen
-    return owner.part(
-        "neighgen",
-        lambda: GenLearner(
-            owner.id, owner.graph, owner.split.train, owner.plan.shape, gen, owner.seed
-        ),
-    )
+    config = owner.config
+
+    def new() -> GenLearner:
+        train, shape, fanouts = owner.split.train, owner.plan.shape, config.classifier.fanouts
+        how = config.neighgen, fanouts, owner.seed, config.run.device
+        return GenLearner(owner.id, owner.graph, train, shape, *how)
+
+    return owner.part("neighgen", new)
 
 
 @cache
-def blank(shape: GenShape) -> NeighGen:
+def blank(num_features: int, settings: NeighGenConfig) -> NeighGen:
     """A NeighGen as it is in a run with these settings, for its shapes alone."""
-    return NeighGen(shape, generator(0, "shapes alone"))
+    return NeighGen(num_features, settings, generator(0, "shapes alone"))
 
 
 def hg_of(plan: Plan) -> Parameters:
     """H^g with some weights or other."""
-    return parameters_of(blank(plan.gen.shape).hg)
+    return parameters_of(blank(plan.d_x, plan.config.neighgen).hg)
 
 
 def fgen_form(plan: Plan) -> dict[str, Form]:

@@ -43,7 +43,7 @@ class NeighGenUpdate:
 @procedure(
     phase="mending",
     uses=Summed,
-    shapes=lambda plan: {"theta": form_of(blank(plan.gen.shape).state_dict())},
+    shapes=lambda plan: {"theta": form_of(blank(plan.d_x, plan.config.neighgen).state_dict())},
     sizes=lambda phi, shared, reply: {UPDATE: distance_of(reply.theta, shared.theta)},
     keeps=learner,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: the weights of the "
@@ -81,7 +81,7 @@ def by_shared_neighgen(exchange: Exchange) -> None:
     """One NeighGen for all owners, trained by federated averaging: the paper's ablation."""
     plan = exchange.plan
     settings = plan.config.neighgen
-    theta = exchange.kept or parameters_of(NeighGen(plan.gen.shape, plan.stream("theta")))
+    theta = exchange.kept or parameters_of(NeighGen(plan.d_x, settings, plan.stream("theta")))
     shared = SharedNeighGen(exchange.journal.start.t, theta)
     for t in exchange.rounds(settings.rounds_gen):
         shared, done = average_neighgen(exchange, shared)

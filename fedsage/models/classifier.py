@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import safetensors.torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
 
+from fedsage.config import Kernel, ModelConfig
 from fedsage.errors import DataError
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
-from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_full
+from fedsage.models.backbone import Backbone, Shape, new_model
 from fedsage.models.parameters import Parameters, under
 from fedsage.rng import generator
 from fedsage.shapes import Array
@@ -31,7 +31,7 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 class NodeClassifier:
     """F with its weights φ, the names of its classes and, for own tables, how to read them."""
 
-    shape: SageShape
+    shape: Shape
     phi: Parameters
     class_names: tuple[str, ...]
     schema: Schema | None = None
@@ -44,7 +44,7 @@ class NodeClassifier:
                 f"The model was trained on {self.shape.num_features} features, but this graph "
                 f"has {graph.num_features}. Give a graph with the same feature columns."
             )
-        logits = infer_full(build(self.shape, self.phi), graph)
+        logits = build(self.shape, self.phi, "cpu", "torch").on_graph(graph)
         return np.asarray(logits.softmax(dim=1).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
@@ -62,11 +62,11 @@ class NodeClassifier:
         return self.predict_proba(graph).argmax(axis=1)
 
 
-def build(shape: SageShape, phi: Parameters, device: str = "cpu") -> GraphSage:
-    """A GraphSage with the weights φ."""
-    model = GraphSage(shape, generator(0, "overwritten"))
+def build(shape: Shape, phi: Parameters, device: str, kernel: Kernel) -> Backbone:
+    """A classifier with the weights φ."""
+    model = new_model(shape, generator(0, "overwritten"), device, kernel)
     model.load_state_dict(phi)
-    return model.to(device)
+    return model
 
 
 def save_models(models: list[NodeClassifier], folder: Path) -> None:
@@ -79,7 +79,11 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
     card: dict[str, Any] = {
         "format": 1,
         "models": len(models),
-        "shape": asdict(models[0].shape),
+        "shape": {
+            "num_features": models[0].shape.num_features,
+            "num_classes": models[0].shape.num_classes,
+            **models[0].shape.model.model_dump(),
+        },
         "class_names": models[0].class_names,
     }
     if (schema := models[0].schema) is not None:
@@ -105,11 +109,12 @@ def load_models(folder: Path | str) -> list[NodeClassifier]:
     except (SafetensorError, ValueError) as error:
         raise unreadable(folder, error) from None
     try:
-        shape = SageShape(**card["shape"] | {"widths": tuple(card["shape"]["widths"])})
+        held = dict(card["shape"])
+        shape = Shape(held.pop("num_features"), held.pop("num_classes"), ModelConfig(**held))
         count = int(card["models"])
         phis = [tensors] if count == 1 else [under(str(i), tensors) for i in range(count)]
         for phi in phis:
-            build(shape, phi)  # refuses names and shapes that do not fit
+            build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
         return [NodeClassifier(shape, phi, names, schema, scale) for phi in phis]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:

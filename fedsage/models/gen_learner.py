@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from fedsage.config import NeighGenConfig
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import Impaired, impair
+from fedsage.models.backbone import Shape, new_model
 from fedsage.models.gen_training import (
     Batch,
-    GenTraining,
     Losses,
     add_gradients,
     draw_batch,
@@ -22,7 +24,6 @@ from fedsage.models.gen_training import (
     generated_neighbors,
     joint_losses,
 )
-from fedsage.models.graphsage import GraphSage, SageShape
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Embeddings, Hg, NeighGen
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
@@ -48,18 +49,21 @@ class GenLearner:
         owner: int,
         graph: Graph,
         train: NodeIds,
-        shape: SageShape,
-        settings: GenTraining,
+        shape: Shape,
+        neighgen: NeighGenConfig,
+        fanouts: Sequence[int],
         seed: int,
+        device: str,
     ) -> None:
-        self.owner, self.graph, self.settings, self.seed = owner, graph, settings, seed
+        self.owner, self.graph, self.settings, self.seed = owner, graph, neighgen, seed
+        self.fanouts, self.device = fanouts, torch.device(device)
         self.is_train: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.is_train[train] = True
-        self.neighgen = NeighGen(settings.shape, generator(seed, "theta"))
-        self.classifier = GraphSage(shape, generator(seed, "phi"))  # for L^c; never leaves
-        self.models = torch.nn.ModuleList([self.neighgen, self.classifier]).to(settings.device)
-        self.optimizer = make_optimizer(self.models, "adam", settings.eta, 0.0)
-        self.guest = Hg(settings.shape, generator(seed, "theta")).to(settings.device)
+        self.neighgen = NeighGen(shape.num_features, neighgen, generator(seed, "theta"))
+        self.classifier = new_model(shape, generator(seed, "phi"))  # for L^c; never leaves
+        self.models = torch.nn.ModuleList([self.neighgen, self.classifier]).to(self.device)
+        self.optimizer = make_optimizer(self.models, "adam", neighgen.eta, 0.0)
+        self.guest = Hg(shape.num_features, neighgen, generator(seed, "theta")).to(self.device)
         self.squares = squared_norms(graph.x)
         self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.impaired = self.impair(0)
@@ -92,7 +96,9 @@ class GenLearner:
     def batch(self, t: int, step: int = 0) -> Batch:
         """V_i^t of one step."""
         stream = generator(self.seed, "local_request", self.owner, t, step)
-        return draw_batch(self.impaired, self.settings, stream)
+        return draw_batch(
+            self.impaired, self.settings.batch_size, self.fanouts, self.device, stream
+        )
 
     @torch.no_grad()
     def embeddings(self, t: int) -> Embeddings:
@@ -110,17 +116,15 @@ class GenLearner:
             It is zero where fewer than ``min_batch`` neighbors are generated from ``z``: it
             would be made of too few rows of X_i to keep any of them to ourselves.
         """
-        device = self.settings.device
         load_parameters(self.guest, hg)
-        z = z.to(device)
-        stream = noise_stream(self.seed, other, t)
-        rows, of = self.guest(z, self.settings.counts, self.settings.noise, stream)
+        z = z.to(self.device)
+        rows, of = self.guest(z, noise_stream(self.seed, other, t))
         named = dict(self.guest.named_parameters())
         fgen = {name: weight for name, weight in named.items() if name.startswith("fgen.")}
         if len(of) < self.settings.min_batch:
             return {name: torch.zeros_like(weight).cpu() for name, weight in fgen.items()}
         loss, found = cross_subgraph_feature_loss(
-            rows, len(z), self.graph.x, self.squares, self.settings.max_bytes
+            rows, len(z), self.graph.x, self.squares, self.settings.memory_mb * 2**20
         )
         self.picked[found] = True
         gradients = torch.autograd.grad(loss, list(fgen.values()))

@@ -11,13 +11,13 @@ from jaxtyping import Bool, Float
 from scipy.sparse import issparse, vstack
 from torch import Tensor, nn
 
+from fedsage.config import NeighGenConfig
 from fedsage.errors import ProtocolError
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.graph.impair import Impaired
 from fedsage.graph.sampling import Hop, sample_hops
-from fedsage.models.graphsage import GraphSage, feature_rows
-from fedsage.models.infer import infer_full
+from fedsage.models.backbone import Backbone, feature_rows
 from fedsage.models.losses import (
     classification_loss,
     degree_loss,
@@ -25,37 +25,10 @@ from fedsage.models.losses import (
     joint_loss,
     neighgen_loss,
 )
-from fedsage.models.mended import mended_logits
-from fedsage.models.neighgen import Counts, Embeddings, GenShape, NeighGen
+from fedsage.models.neighgen import Embeddings, NeighGen
 from fedsage.models.parameters import Inputs
 from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.shapes import Array, NodeIds
-
-ROUNDED = Counts()  # as in the paper
-
-
-@dataclass(frozen=True, slots=True)
-class GenTraining:
-    """The settings of procedures C, D and E, and of mending: plain values."""
-
-    shape: GenShape
-    hide_ratio: float = 0.15  # h%, as a fraction
-    fresh: bool = False  # hide other nodes in every round
-    eta: float = 1e-3
-    batch_size: int = 64  # |V_i^t|
-    fanouts: tuple[int, ...] = (5, 5)
-    local_steps: int = 1  # a round; the first has the other owners' gradients
-    alpha: float = 1.0  # Eq. (6)
-    lambda_d: float = 1.0
-    lambda_f: float = 1.0
-    lambda_c: float = 1.0
-    noise: float = 1.0  # scale of N(0, 1)
-    counts: Counts = ROUNDED
-    keep_words: bool = False  # of a generated row only as many values as real rows have
-    match_norms: bool = False  # generated rows as long as real ones
-    min_batch: int = 8
-    max_bytes: int = 256 * 2**20
-    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,28 +51,32 @@ class Losses:
 
 
 def draw_batch(
-    impaired: Impaired, settings: GenTraining, generator: np.random.Generator
+    impaired: Impaired,
+    batch_size: int,
+    fanouts: Sequence[int],
+    device: torch.device,
+    generator: np.random.Generator,
 ) -> Batch:
     """Procedure C's V_i^t: random nodes of Ḡ_i, none twice."""
-    count = min(settings.batch_size, len(impaired.kept))
+    count = min(batch_size, len(impaired.kept))
     nodes = generator.permutation(len(impaired.kept))[:count]
-    hops = sample_hops(impaired.graph, nodes, settings.fanouts, generator)
-    x = feature_rows(impaired.graph.x, hops[0].inputs, torch.device(settings.device))
+    hops = sample_hops(impaired.graph, nodes, fanouts, generator)
+    x = feature_rows(impaired.graph.x, hops[0].inputs, device)
     return Batch(nodes, hops, x)
 
 
 def embed(neighgen: NeighGen, batch: Batch) -> Embeddings:
     """Z_i^t: H^e on the batch's neighborhoods."""
-    return neighgen.encoder.from_rows(batch.x, batch.hops)
+    return neighgen.encoder.on_hops(batch.x, batch.hops)
 
 
 def joint_losses(
     neighgen: NeighGen,
-    classifier: GraphSage,
+    classifier: Backbone,
     impaired: Impaired,
     batch: Batch,
     is_train: Bool[Array, " V"],
-    settings: GenTraining,
+    settings: NeighGenConfig,
     generator: np.random.Generator,
 ) -> Losses:
     """Eq. (5) on one batch; of labels only those of training nodes are looked at.
@@ -110,22 +87,19 @@ def joint_losses(
         impaired: Ḡ_i and what was hidden.
         batch: V_i^t.
         is_train: Which nodes of G_i are training nodes.
-        settings: The λs, and how neighbors are counted.
+        settings: The λs.
         generator: The stream of the noise.
     """
     z = embed(neighgen, batch)
     num_missing = torch.from_numpy(impaired.num_missing[batch.nodes].astype(np.float32))
     degree = degree_loss(neighgen.hg.dgen(z), num_missing.to(z.device))
-    generated, of = neighgen.hg(z, settings.counts, settings.noise, generator)
+    generated, of = neighgen.hg(z, generator)
     feature = feature_loss(generated, of, impaired.missing[batch.nodes], impaired.x_hidden)
     classification = z.new_zeros(())
     known = torch.from_numpy(is_train[impaired.kept[batch.nodes]])
     if known.any():
-        graph = impaired.graph
-        logits = mended_logits(
-            classifier, batch.x, batch.hops, graph.degrees[batch.nodes], generated, of
-        )
-        y = torch.from_numpy(graph.y[batch.nodes])[known].to(z.device)
+        logits = classifier.on_mended(batch.x, batch.hops, generated, of)
+        y = torch.from_numpy(impaired.graph.y[batch.nodes])[known].to(z.device)
         classification = classification_loss(logits[known.to(z.device)], y)
     both = neighgen_loss(degree, feature, settings.lambda_d, settings.lambda_f)
     joint = joint_loss(both, classification, settings.lambda_c)
@@ -134,20 +108,20 @@ def joint_losses(
 
 @torch.no_grad()
 def generated_neighbors(
-    neighgen: NeighGen, graph: Graph, settings: GenTraining, generator: np.random.Generator
+    neighgen: NeighGen, graph: Graph, settings: NeighGenConfig, generator: np.random.Generator
 ) -> Generated:
     """What NeighGen attaches to the nodes of G_i (Sec. 4.1, neighbor generation).
 
     Nodes are gone through in batches, so that no more than a few thousand dense rows are
     there at a time.
     """
-    z = infer_full(neighgen.encoder, graph)
-    per_batch = max(1, ROWS_AT_A_TIME // max(settings.counts.at_most, 1))
+    z = neighgen.encoder.on_graph(graph)
+    per_batch = max(1, ROWS_AT_A_TIME // settings.at_most)
     form = form_of(graph.x, settings.keep_words, settings.match_norms)
     parents, parts = [], []
     for start in range(0, graph.num_nodes, per_batch):
         part = z[start : start + per_batch]
-        generated, of = neighgen.hg(part, settings.counts, settings.noise, generator)
+        generated, of = neighgen.hg(part, generator)
         parents.append(of + start)
         parts.append(lifelike(generated, form))
     x = vstack(parts).tocsr() if issparse(graph.x) else np.concatenate(parts)

@@ -1,41 +1,31 @@
-"""SageLayer and GraphSage (Eq. 1): the classifier F with its weights φ."""
+"""SageLayer and GraphSage (Eq. 1): the paper's classifier F with its weights φ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from torch import Tensor, nn
 
-from fedsage.graph.sampling import Hop
-from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
+from fedsage.config import ClassifierConfig
+from fedsage.graph.graph import Graph
+from fedsage.graph.sampling import Hop, full_mean
+from fedsage.models import compiled_sage
+from fedsage.models.backbone import backbone
+from fedsage.models.layers import Layers, glorot
 from fedsage.models.parameters import Hidden, Inputs, Logits
-from fedsage.models.sparse import sparse_product
-from fedsage.shapes import NodeFeatures, NodeIds, SparseMatrix
+from fedsage.models.sparse import (
+    add_compiled_means,
+    add_compiled_product,
+    product,
+    sparse_product,
+)
+from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
-Head: TypeAlias = Literal["relu", "l2", "direct"]
-Norm: TypeAlias = Literal["none", "l2", "layer"]
-
-
-@dataclass(frozen=True, slots=True)
-class SageShape:
-    """All that it takes to build a GraphSage whose weights fit.
-
-    ``head`` says how h^K becomes logits: ``direct``, h^K are the logits (Eq. 1
-    without an activation on the last layer); ``l2``, a linear layer on h^K / ‖h^K‖; ``relu``,
-    a linear layer on ReLU(h^K). ``norm`` is applied to the output of every layer below.
-    """
-
-    num_features: int
-    num_classes: int
-    widths: tuple[int, ...]
-    head: Head = "relu"
-    norm: Norm = "none"
+ROWS = 8192  # of a large table computed at a time
 
 
 class SageLayer(nn.Module):
@@ -77,66 +67,116 @@ class SageLayer(nn.Module):
         return torch.addmm(self.bias, h_own, self.phi_own).addmm(aggregated, self.phi_neighbors)
 
 
-class GraphSage(nn.Module):
-    """F: K layers of Eq. (1) and a head. Initial weights come from ``generator``."""
+@backbone("graphsage")
+class GraphSage(Layers):
+    """K layers of Eq. (1) and a head: the paper's classifier."""
 
-    def __init__(self, shape: SageShape, generator: np.random.Generator) -> None:
-        super().__init__()
-        direct = shape.head == "direct"
-        widths = (*shape.widths[:-1], shape.num_classes) if direct else shape.widths
-        sizes = zip((shape.num_features, *widths[:-1]), widths, strict=True)
-        self.shape = shape
-        self.layers = nn.ModuleList(SageLayer(a, b, generator) for a, b in sizes)
-        self.head = nn.Identity() if direct else nn.Linear(widths[-1], shape.num_classes)
-        if isinstance(self.head, nn.Linear):
-            weight = glorot(widths[-1], shape.num_classes, generator)
-            self.head.weight = nn.Parameter(weight.T.contiguous())
-            nn.init.zeros_(self.head.bias)
+    def new_layer(
+        self, k: int, d_in: int, d_out: int, generator: np.random.Generator
+    ) -> nn.Module:
+        """Eq. (1)."""
+        return SageLayer(d_in, d_out, generator)
 
-    def forward(
-        self,
-        x: NodeFeatures,
-        hops: Sequence[Hop],
-        dropout: float = 0.0,
-        generator: np.random.Generator | None = None,
+    def on_hops(
+        self, rows: Inputs, hops: Sequence[Hop], generator: np.random.Generator | None = None
     ) -> Logits:
-        """h^K, the logits of the last hop's targets.
-
-        Args:
-            x: Features of all nodes of the graph.
-            hops: The neighborhoods, first layer first.
-            dropout: Share of hidden values set to zero while training.
-            generator: Where dropout draws from.
-        """
-        return self.from_rows(
-            feature_rows(x, hops[0].inputs, self.device), hops, dropout, generator
-        )
-
-    def from_rows(
-        self,
-        h: Inputs,
-        hops: Sequence[Hop],
-        dropout: float = 0.0,
-        generator: np.random.Generator | None = None,
-    ) -> Logits:
-        """The same from the features of the first hop's inputs alone."""
-        key = None
-        if generator is not None and threshold(dropout) > 0:
-            key = dropout_key(generator)
+        """h^K, the logits of the last hop's targets: each layer on a hop of its own."""
+        h, key = rows, self.dropout_key(generator)
         for k, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
-            h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k)
-            if key is not None and k < self.num_activated:
-                h = drop(h, dropout, key + k)
+            h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k, key)
         logits: Tensor = self.head(h)
         return logits
 
-    def activate(self, h: Hidden, k: int) -> Hidden:
-        r"""Layer k's :math:`\sigma` and norm; the last layer's depends on the head."""
-        if k + 1 < len(self.layers):
-            return normalize(torch.relu(h), self.shape.norm)
-        if self.shape.head == "relu":
-            return torch.relu(h)
-        return F.normalize(h, dim=1) if self.shape.head == "l2" else h
+    def on_graph(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
+        """By compiled code where there is some, else by torch; they differ by rounding."""
+        if self.chosen_kernel == "torch":
+            return self.torch_logits(graph, nodes)
+        asked = np.arange(graph.num_nodes) if nodes is None else nodes
+        return compiled_sage.logits(self.weights, self.shape.model.head, graph, asked)
+
+    @torch.no_grad()
+    def torch_logits(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
+        """The logits of ``nodes``, or of every node, from all neighbors: layer by layer.
+
+        Rows are weighted before they are averaged: that moves as many numbers a link as the
+        layer puts out. The last layer is for ``nodes`` alone. Of what is as long as the graph
+        there are two tables at a time; memory that is new costs more than the sums that go
+        into it.
+        """
+        h: Inputs | NodeFeatures = graph.x
+        for k, layer in enumerate(self.sage_layers):
+            targets = nodes if k + 1 == len(self.layers) else None
+            messages = zeros(graph.num_nodes, layer.phi_neighbors)
+            add_weighted(messages, h, layer.phi_neighbors)
+            if targets is not None:
+                h = h[targets.copy()]  # torch takes no array that is read-only
+            near = zeros(h.shape[0], messages)
+            add_neighbor_means(near, graph, targets, messages)
+            add_weighted(near, h, layer.phi_own)
+            for part in slices(len(near)):
+                near[part] = self.activate(near[part].add_(layer.bias), k)
+            h = near
+        logits: Logits = self.head(h)
+        return logits
+
+    def on_mended(
+        self,
+        rows: Inputs,
+        hops: Sequence[Hop],
+        generated: Float[Tensor, "generated d_x"],
+        of: Int[Array, " generated"],
+    ) -> Logits:
+        """h^K of the batch on the mended graph, from sampled real and all generated neighbors.
+
+        Note:
+            Real neighbors keep the weight of all their number: with m real and n generated
+            ones the aggregate is (m · mean of the drawn + sum of the generated) / (m + n). A
+            generated node has one neighbor, its own v.
+        """
+        batch = hops[-1].mean.shape[0]
+        degrees = hops[0].degrees[:batch]
+        total = np.maximum(degrees + np.bincount(of, minlength=batch), 1).astype(np.float32)
+        weight = csr_array(
+            (1 / total[of], (of, np.arange(len(of)))), shape=(batch, len(of)), dtype=np.float32
+        )
+        real_share = torch.from_numpy(degrees.astype(np.float32) / total)[:, None]
+        real_share, parent = real_share.to(self.device), torch.from_numpy(of).to(self.device)
+        h, h_generated = rows, generated
+        for k, (layer, hop) in enumerate(zip(self.sage_layers, hops, strict=True)):
+            near = product(h, layer.phi_neighbors)
+            near_generated = h_generated @ layer.phi_neighbors
+            aggregated = sparse_product(hop.mean, near)
+            mended = aggregated[:batch] * real_share + sparse_product(weight, near_generated)
+            aggregated = torch.cat([mended, aggregated[batch:]])
+            own = product(h[: hop.mean.shape[0]], layer.phi_own)
+            h_generated = self.activate(
+                h_generated @ layer.phi_own + near[:batch][parent] + layer.bias, k
+            )
+            h = self.activate(own + aggregated + layer.bias, k)
+        logits: Logits = self.head(h)
+        return logits
+
+    def uncompiled(self) -> str | None:
+        """Compiled code is for CPUs and two layers without a norm between them."""
+        model = self.shape.model
+        if self.device.type != "cpu":
+            return f"device '{self.device}'"
+        if len(model.widths) != 2:
+            return f"{len(model.widths)} layers"
+        return None if model.norm == "none" else f"norm '{model.norm}'"
+
+    def compiled_epoch(
+        self,
+        optimizer: torch.optim.Optimizer,
+        graph: Graph,
+        nodes: NodeIds,
+        classifier: ClassifierConfig,
+        generator: np.random.Generator,
+    ) -> float:
+        """Weights and moments are changed in place."""
+        return compiled_sage.epoch(
+            self.weights, self.shape.model, optimizer, graph, nodes, classifier, generator
+        )
 
     @property
     def sage_layers(self) -> list[SageLayer]:
@@ -144,36 +184,42 @@ class GraphSage(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, SageLayer)]
 
     @property
-    def num_activated(self) -> int:
-        """How many layers end in a ReLU: where dropout applies."""
-        return len(self.layers) - (self.shape.head != "relu")
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device
+    def weights(self) -> list[Tensor]:
+        """All weights, in the order that compiled code takes them."""
+        layers = [(one.phi_own, one.phi_neighbors, one.bias) for one in self.sage_layers]
+        return [*(weight for layer in layers for weight in layer), *self.head.parameters()]
 
 
-def glorot(d_in: int, d_out: int, generator: np.random.Generator) -> Tensor:
-    """Glorot's uniform initial weights, drawn from ``generator``."""
-    bound = (6 / (d_in + d_out)) ** 0.5
-    return torch.from_numpy(generator.uniform(-bound, bound, (d_in, d_out)).astype(np.float32))
+def zeros(num_rows: int, like: Hidden) -> Hidden:
+    """A table as wide as another one, and where that is; a CPU's is zero when it is touched."""
+    return torch.from_numpy(np.zeros((num_rows, like.shape[1]), np.float32)).to(like.device)
 
 
-def normalize(h: Hidden, norm: Norm) -> Hidden:
-    """Each row to unit length, to zero mean and unit variance, or as it is."""
-    if norm == "none":
-        return h
-    return F.normalize(h, dim=1) if norm == "l2" else F.layer_norm(h, h.shape[1:])
+def add_neighbor_means(
+    out: Hidden, graph: Graph, nodes: NodeIds | None, messages: Hidden
+) -> None:
+    """``out +=`` the mean over the neighbors of ``nodes``, or of all, of what they hand on."""
+    if out.device.type == "cpu":
+        add_compiled_means(out, graph, nodes, messages)
+    else:
+        mean = full_mean(graph)
+        out += sparse_product(mean if nodes is None else mean[nodes], messages)
 
 
-def drop(h: Hidden, share: float, key: int) -> Hidden:
-    """Dropout: the values that :func:`kept` does not keep become zero."""
-    mask = kept(h.numel(), share, key).reshape(tuple(h.shape))
-    return h * torch.from_numpy(mask).to(h.device) * kept_scale(share)
+def add_weighted(out: Hidden, h: Inputs | NodeFeatures, weight: Hidden) -> None:
+    """``out += h @ weight``; dense features go to a device some rows at a time."""
+    if isinstance(h, torch.Tensor):
+        out.addmm_(h, weight)
+    elif isinstance(h, np.ndarray):
+        for part in slices(len(out)):
+            out[part].addmm_(torch.tensor(h[part], device=out.device), weight)
+    elif out.device.type == "cpu":
+        add_compiled_product(out, h, weight)
+    else:
+        out += sparse_product(h, weight)
 
 
-def feature_rows(x: NodeFeatures, nodes: NodeIds | slice, device: torch.device) -> Inputs:
-    """h^0 of some nodes: sparse features stay sparse and on the CPU."""
-    picked = x[nodes]
-    return picked if isinstance(picked, csr_array) else torch.tensor(picked, device=device)
+def slices(num_rows: int) -> Iterator[slice]:
+    """All rows, some at a time."""
+    for start in range(0, num_rows, ROWS):
+        yield slice(start, start + ROWS)

@@ -6,16 +6,13 @@ on u, so the search is one product of the features with all generated rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from fedsage.graph.graph import positions, squared_norms
-from fedsage.models.fused_cache import read_only
-from fedsage.models.fused_nearest import WIDTHS, search
+from fedsage.kernels.door import nearest_rows
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 
 
@@ -36,7 +33,7 @@ def nearest(
     """
     columns = np.ascontiguousarray(rows.detach().cpu().numpy().T)  # no copy of fGen's output
     if issparse(x):
-        return nearest_sparse(columns, x, squares)
+        return nearest_rows(columns, (x.indptr, x.indices, x.data), squares)
     best = np.full(len(rows), np.inf, dtype=np.float32)
     found = np.zeros(len(rows), dtype=np.int64)
     size = max(1, max_bytes // (columns.itemsize * max(len(rows), 1)))
@@ -51,36 +48,6 @@ def nearest(
         best[closer] = value[closer]
         found[closer] = candidate[closer] + start
     return found
-
-
-def nearest_sparse(
-    columns: Float[Array, "d_x rows"], x: SparseMatrix, squares: Float[Array, " V"]
-) -> Int[Array, " rows"]:
-    """The same for sparse features and generated columns, by compiled code."""
-    count = columns.shape[1]
-    lacking = max(0, min(WIDTHS) - count)
-    table = np.pad(columns, ((0, 0), (0, lacking))) if lacking else columns
-    best = np.full(count + lacking, -np.inf, dtype=np.float32)
-    found = np.zeros(count + lacking, dtype=np.int32)
-    positions = (x.indptr.astype(np.int64, copy=False), x.indices.astype(np.int32, copy=False))
-    arrays = [read_only(array) for array in (*positions, x.data, squares / 2, table)]
-    search(*arrays, np.array([*parts(table.shape[1])]), best, found)
-    return found[:count].astype(np.int64)
-
-
-def parts(count: int) -> Iterator[tuple[int, int]]:
-    """Where to begin, and how many columns to take, so that all are gone through.
-
-    The last part may begin inside the one before it: to search for a column once more costs
-    less than to go through all nodes for a few.
-    """
-    fitting = [width for width in WIDTHS if width <= count]
-    start = 0
-    while start < count:
-        enough = [width for width in fitting if width >= count - start]
-        width = min(enough, default=max(fitting))
-        yield min(start, count - width), width
-        start += width
 
 
 def nearest_hidden(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,11 +13,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from fedsage.models.graphsage import GraphSage, SageShape, glorot
+from fedsage.config import ModelConfig, NeighGenConfig
+from fedsage.models.backbone import Shape
+from fedsage.models.graphsage import GraphSage
+from fedsage.models.layers import glorot
 from fedsage.shapes import Array
 
 ONE_NEIGHBOR = math.log(math.e - 1)  # where softplus is one
-Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Embeddings: TypeAlias = Float[Tensor, "batch d_z"]  # Z_i^t
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -28,35 +29,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GenShape:
-    """All that it takes to build a NeighGen whose weights fit.
-
-    ``widths`` are the encoder's layers, the last of them d_z; ``hidden`` the layers of fGen
-    between z and a feature vector; ``output`` is σ on fGen's last layer.
-    """
-
-    num_features: int
-    widths: tuple[int, ...]
-    hidden: tuple[int, ...]
-    output: Output = "relu"
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How ñ_v becomes a whole number: to the nearest, or up or down by chance."""
-
-    how: Literal["round", "draw"] = "round"
-    at_least: int = 0
-    at_most: int = 5
-
-
 class Encoder(GraphSage):
     """H^e: a K-layer GraphSage on the impaired graph; z_v = h_v^K. It never leaves home."""
 
-    def __init__(self, shape: GenShape, generator: np.random.Generator) -> None:
-        d_z = shape.widths[-1]
-        super().__init__(SageShape(shape.num_features, d_z, shape.widths, "direct"), generator)
+    def __init__(
+        self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
+    ) -> None:
+        model = ModelConfig(widths=neighgen.widths, head="direct")
+        super().__init__(Shape(num_features, neighgen.widths[-1], model), generator)
+        self.kernel = "torch"
 
 
 class DGen(nn.Module):
@@ -82,14 +63,16 @@ class DGen(nn.Module):
 class FGen(nn.Module):
     """fGen: features of one missing neighbor from z_v and noise."""
 
-    def __init__(self, shape: GenShape, generator: np.random.Generator) -> None:
+    def __init__(
+        self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
+    ) -> None:
         super().__init__()
-        sizes = (shape.widths[-1], *shape.hidden, shape.num_features)
+        sizes = (neighgen.widths[-1], *neighgen.hidden, num_features)
         self.theta_f = nn.ParameterList(
             nn.Parameter(glorot(a, b, generator)) for a, b in pairwise(sizes)
         )
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes[1:])
-        self.output = shape.output
+        self.output = neighgen.output
 
     def forward(
         self, z: Float[Tensor, "rows d_z"], noise: Float[Tensor, "rows d_z"]
@@ -114,17 +97,16 @@ class FGen(nn.Module):
 class Hg(nn.Module):
     """H^g = {dGen, fGen}: what an owner lets others run."""
 
-    def __init__(self, shape: GenShape, generator: np.random.Generator) -> None:
+    def __init__(
+        self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
+    ) -> None:
         super().__init__()
-        self.dgen = DGen(shape.widths[-1], generator)
-        self.fgen = FGen(shape, generator)
+        self.settings = neighgen
+        self.dgen = DGen(neighgen.widths[-1], generator)
+        self.fgen = FGen(num_features, neighgen, generator)
 
     def forward(
-        self,
-        z: Embeddings,
-        counts: Counts,
-        noise_scale: float,
-        generator: np.random.Generator,
+        self, z: Embeddings, generator: np.random.Generator
     ) -> tuple[Float[Tensor, "rows d_x"], Int[Array, " rows"]]:
         """Generated neighbors of the nodes whose embeddings are ``z``.
 
@@ -133,24 +115,28 @@ class Hg(nn.Module):
         Returns:
             All x̃_v^p, one after the other, and for each of them the row of its v in ``z``.
         """
-        num_generated = whole_counts(self.dgen(z).detach(), counts, generator)
+        num_generated = whole_counts(self.dgen(z).detach(), self.settings, generator)
         of = sample_rows(num_generated)
-        noise = generator.standard_normal((len(of), z.shape[1]), dtype=np.float32) * noise_scale
+        noise = generator.standard_normal((len(of), z.shape[1]), dtype=np.float32)
+        noise *= self.settings.noise
         return self.fgen(z[torch.from_numpy(of)], torch.from_numpy(noise).to(z.device)), of
 
 
 class NeighGen(nn.Module):
     """NeighGen_i: H^e and H^g."""
 
-    def __init__(self, shape: GenShape, generator: np.random.Generator) -> None:
+    def __init__(
+        self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
+    ) -> None:
         super().__init__()
-        self.shape = shape
-        self.encoder = Encoder(shape, generator)
-        self.hg = Hg(shape, generator)
+        self.encoder = Encoder(num_features, neighgen, generator)
+        self.hg = Hg(num_features, neighgen, generator)
 
 
 def whole_counts(
-    predicted: Float[Tensor, " batch"], counts: Counts, generator: np.random.Generator
+    predicted: Float[Tensor, " batch"],
+    settings: NeighGenConfig,
+    generator: np.random.Generator,
 ) -> Int[Array, " batch"]:
     """ñ_v as whole numbers, within bounds.
 
@@ -159,8 +145,9 @@ def whole_counts(
         three cases of ten, so that small expectations are not rounded away.
     """
     values = np.nan_to_num(predicted.cpu().numpy().astype(np.float64))  # NaN shows in the loss
-    whole = np.floor(values + (generator.random(len(values)) if counts.how == "draw" else 0.5))
-    return whole.clip(counts.at_least, counts.at_most).astype(np.int64)
+    drawn = settings.counts == "draw"
+    whole = np.floor(values + (generator.random(len(values)) if drawn else 0.5))
+    return whole.clip(settings.at_least, settings.at_most).astype(np.int64)
 
 
 def sample_rows(num_generated: Int[Array, " batch"]) -> Int[Array, " rows"]:

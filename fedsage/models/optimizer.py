@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import unwrap
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedsage.config import OptimizerName
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 
-OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # what Adam remembers of a weight
 
 

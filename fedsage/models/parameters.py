@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,8 +17,15 @@ Hidden: TypeAlias = Float[Tensor, "_ _"]  # h^k of some nodes
 if TYPE_CHECKING:
     Inputs: TypeAlias = Any  # SciPy has no types of its own
 else:
-    Inputs = SparseMatrix | Float[Tensor, "_ _"]  # h^{k-1}; h^0 may be sparse
+    Inputs = SparseMatrix | Float[Tensor, "_ _"] | tuple  # h^{k-1}; h^0 may be sparse
 Logits: TypeAlias = Float[Tensor, "_ d_y"]  # h^K
+
+
+class Stacked(NamedTuple):
+    """Features of real nodes, sparse or dense, and of generated ones below them."""
+
+    real: Inputs
+    generated: Float[Tensor, "_ _"]
 
 
 def parameters_of(model: nn.Module) -> Parameters:

@@ -11,14 +11,15 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from fedsage.graph.graph import Graph
-from fedsage.models.fused_cache import read_only
-from fedsage.models.fused_product import add_product
-from fedsage.models.parameters import Hidden, Inputs
+from fedsage.kernels.door import add_product
+from fedsage.models.parameters import Hidden, Inputs, Stacked
 from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 
 def product(h: Inputs, weight: Hidden) -> Hidden:
-    """``h @ weight`` for sparse or dense ``h``."""
+    """``h @ weight`` for sparse or dense ``h``, or one above the other."""
+    if isinstance(h, Stacked):
+        return torch.cat([product(h.real, weight), h.generated @ weight])
     return sparse_product(h, weight) if issparse(h) else h @ weight
 
 
@@ -73,7 +74,7 @@ def add_compiled_product(out: Hidden, a: SparseMatrix, h: Hidden) -> None:
     if a.shape != (len(out), len(h)):
         raise ValueError(f"No product of {a.shape} and {tuple(h.shape)} for {len(out)} rows.")
     pointers = a.indptr.astype(np.int64, copy=False)
-    add_rows(out, pointers[:-1], pointers[1:], a.indices, a.data, h)
+    add_product(out.numpy(), pointers[:-1], pointers[1:], a.indices, a.data, rows_of(h))
 
 
 def add_compiled_means(out: Hidden, graph: Graph, nodes: NodeIds | None, h: Hidden) -> None:
@@ -82,20 +83,9 @@ def add_compiled_means(out: Hidden, graph: Graph, nodes: NodeIds | None, h: Hidd
     if nodes is not None:
         starts, ends = starts[nodes], ends[nodes]
     shares = (1 / np.maximum(ends - starts, 1)).astype(np.float32)
-    add_rows(out, starts, ends, graph.indices, shares, h, shared=True)
+    add_product(out.numpy(), starts, ends, graph.indices, shares, rows_of(h), shared=True)
 
 
-def add_rows(
-    out: Hidden,
-    starts: NodeIds,
-    ends: NodeIds,
-    picked: NodeIds,
-    scale: Float[Array, " factors"],
-    h: Hidden,
-    shared: bool = False,
-) -> None:
-    """What ``fused_product`` does, on torch's tables."""
-    rows = h.detach().contiguous().numpy()
-    given = starts, ends, picked.astype(np.int32, copy=False), scale
-    arrays = [read_only(np.ascontiguousarray(array)) for array in given]
-    add_product(*arrays, shared, read_only(rows), out.numpy())
+def rows_of(h: Hidden) -> Float[Array, "_ d"]:
+    """A table as compiled code takes it."""
+    return h.detach().contiguous().numpy()

@@ -16,7 +16,7 @@ from fedsage.config import Config
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
-from fedsage.models.graphsage import GraphSage
+from fedsage.models.backbone import new_model
 from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
@@ -112,8 +112,8 @@ class DataOwner:
     ) -> None:
         self.id, self.graph, self.split, self.mended = owner, graph, split, mended
         self.plan, self.config, self.seed = plan, plan.config, plan.seed
-        self.training = plan.training
-        self.model = GraphSage(plan.shape, plan.stream("phi")).to(self.config.run.device)
+        run = plan.config.run
+        self.model = new_model(plan.shape, plan.stream("phi"), run.device, run.kernel)
         self.optimizer = self.new_optimizer()
         self.parts: dict[str, Kept] = {}
 
@@ -172,9 +172,8 @@ class DataOwner:
         for epoch in range(how.local_epochs):
             for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
-                loss = train_epoch(
-                    self.model, self.optimizer, graph, self.split.train, self.training, stream
-                )
+                given = self.split.train, how, stream
+                loss = train_epoch(self.model, self.optimizer, graph, *given)
         averaged = how.moments == "averaged"
         return ClassifierUpdate(
             phi=parameters_of(self.model),
@@ -222,7 +221,8 @@ class DataOwner:
     def answers(self, graph: Graph, nodes: NodeIds) -> Logits:
         """The logarithm of Softmax(h^K) of ``nodes`` on ``graph``."""
         stream = generator(self.seed, "query", self.id)
-        logits = query(self.model, graph, nodes, self.training, stream)
+        inference, fanouts = self.config.evaluation.inference, self.config.classifier.fanouts
+        logits = query(self.model, graph, nodes, inference, fanouts, stream)
         return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:

@@ -148,7 +148,7 @@ def average_local(setup: Setup, local: Sequence[float | None]) -> float | None:
     counts = [len(split.test) for split in setup.splits]
     if not sum(counts):
         return None
-    weights = np.array(counts) > 0 if setup.method.owners == "alone" else np.array(counts)
+    weights = np.array(counts) > 0 if setup.method.topology == "alone" else np.array(counts)
     return float(np.average([share or 0.0 for share in local], weights=weights))
 
 

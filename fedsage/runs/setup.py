@@ -61,7 +61,7 @@ def prepare(
     check_device(config.run.device)
     check_whole(owners, graph)
     check_classes(owners, splits)
-    if graph is None and (chosen.owners == "whole" or way.truth):
+    if graph is None and (chosen.topology == "whole" or way.truth):
         raise ConfigError(
             f"{chosen.name} needs the whole graph, but none was given. Pass evaluate_on=graph; "
             "where nobody holds it, take fedsage."
@@ -90,9 +90,9 @@ def plan_of(
 
 def data_owners(setup: Setup) -> list[list[DataOwner]]:
     """The owners in groups that train together, each group by itself."""
-    if setup.method.owners == "whole":
+    if setup.method.topology == "whole":
         return [[whole_owner(setup)]]
-    alone = setup.method.owners == "alone"
+    alone = setup.method.topology == "alone"
     plan = setup.plan.alone() if alone else setup.plan
     mended: list[Graph | None] = [None] * setup.owners.num_owners
     if setup.way.truth and setup.graph:

@@ -44,22 +44,22 @@ def train(setup: Setup, watch: Stopwatch, observe: Observer, checkpoint: Path | 
     on after the last round in it.
     """
     groups = data_owners(setup)
-    together = setup.method.owners == "federated"
+    together = setup.method.topology == "federated"
     traffic, outcomes, resumed = no_traffic(), [], 0
     for k, owners in enumerate(groups):
         engine = InProcessEngine(owners, setup.config.run.workers, folder=checkpoint)
         exchange = Exchange(engine, setup.plan)
         traffic = engine.traffic if together else traffic  # alone, nothing crosses
         if checkpoint is not None and setup.method.train is fedsage:
-            name = "model-{k}" if setup.method.owners == "alone" else "server"
+            name = "model-{k}" if setup.method.topology == "alone" else "server"
             exchange.journal = journal_of(exchange, checkpoint / name.format(k=k))
         Rounds(
             exchange,
             observe,
             traffic,
             class_names=owners[0].graph.class_names,
-            owner=owners[0].id if setup.method.owners == "alone" else None,
-            owners=owners if together else (),
+            owner=owners[0].id if setup.method.topology == "alone" else None,
+            searching=owners if together else (),
         )
         outcomes.append(
             run_method(exchange, setup.config, setup.way, setup.rule, watch, setup.method.train)
@@ -120,7 +120,7 @@ class Rounds:
         traffic: What crosses a boundary.
         class_names: For the model in the event.
         owner: Whose local model it is, where every owner trains its own.
-        owners: Whose nodes may be the nearest to what others generate.
+        searching: Whose nodes may be the nearest to what others generate.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Rounds:
         traffic: Mapping[Phase, Traffic],
         class_names: tuple[str, ...] = (),
         owner: int | None = None,
-        owners: Sequence[DataOwner] = (),
+        searching: Sequence[DataOwner] = (),
     ) -> None:
         self.exchange, self.observe, self.traffic = exchange, observe, traffic
-        self.class_names, self.owner, self.owners = class_names, owner, owners
+        self.class_names, self.owner, self.searching = class_names, owner, searching
         journal = exchange.journal
         self.lines: list[dict[str, Any]] = (
             journal.lines if isinstance(journal, DiskJournal) else []
@@ -155,7 +155,7 @@ class Rounds:
             time.perf_counter() - self.start,
             self.owner,
             record.terms,
-            share_picked(self.owners) if record.phase == "mending" else None,
+            share_picked(self.searching) if record.phase == "mending" else None,
             [asdict(miss) for miss in self.exchange.misses],
         )
         self.exchange.misses.clear()

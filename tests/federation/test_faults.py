@@ -19,9 +19,8 @@ from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.agreement import Agreement
-from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import encode
@@ -207,6 +206,10 @@ def engine_with(
     )  # fmt: skip
 
 
+def asked_to_test(exchange: Exchange) -> dict[int, Hits]:
+    return exchange.all(DataOwner.test_classifier, engine_ask())
+
+
 def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -216,10 +219,11 @@ def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(
     monkeypatch.setattr(nvflare_server, "GRACE", 0.05)
     asleep = {"on": True}
     engine = engine_with({"a": right, "b": lambda data: None if asleep["on"] else right(data)})
+    exchange = Exchange(engine)
     times = []
     for _ in range(3):
         begin = time.monotonic()
-        assert set(engine.test_classifier()) == {0}
+        assert set(asked_to_test(exchange)) == {0}
         times.append(time.monotonic() - begin)
     assert times[0] >= 0.6 and max(times[1:]) < 0.4
     begin = time.monotonic()
@@ -228,7 +232,7 @@ def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(
     )
     assert time.monotonic() - begin < 0.4  # also where nobody else is asked
     asleep["on"] = False
-    assert set(engine.test_classifier()) == {0, 1} and not engine.away
+    assert set(asked_to_test(exchange)) == {0, 1} and not engine.away
 
 
 def engine_ask() -> Any:
@@ -258,17 +262,18 @@ def altered(**parts: Any) -> Callable[[Any], Any]:
     ],
 )
 def test_a_reply_that_is_none_is_left_out(parts: dict[str, Any], why: str) -> None:
-    engine = engine_with({"a": right, "b": altered(**parts)})
-    assert set(engine.test_classifier()) == {0}
-    assert why in engine.misses[0].why
+    exchange = Exchange(engine_with({"a": right, "b": altered(**parts)}))
+    assert set(asked_to_test(exchange)) == {0}
+    assert why in exchange.misses[0].why
     with pytest.raises(ProtocolError, match="Owner b: "):
-        engine_with({"a": right, "b": altered(**parts)}, least=2).test_classifier()
+        strict = engine_with({"a": right, "b": altered(**parts)}, least=2)
+        asked_to_test(Exchange(strict))
 
 
 def test_an_error_that_waiting_cannot_mend_ends_the_run() -> None:
     engine = engine_with({"a": right, "b": altered(error="another version", fatal=True)})
     with pytest.raises(ConfigError, match="Owner b: another version"):
-        engine.test_classifier()
+        asked_to_test(Exchange(engine))
 
 
 LEAKS: dict[str, dict[str, Any]] = {

@@ -9,9 +9,9 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.copies import copies
 from fedsage.mending.oracle import true_neighbors
-from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_full
+from fedsage.models.graphsage import GraphSage
 from fedsage.rng import generator
+from tests.models.conftest import shape_of
 
 
 def dense(graph: Graph) -> Graph:
@@ -39,10 +39,10 @@ def test_generated_neighbors_hang_on_their_nodes_in_both_directions(
 
 
 def test_generated_neighbors_change_the_logits_of_real_nodes(graph: Graph) -> None:
-    model = GraphSage(SageShape(graph.num_features, 3, (8, 4)), generator(0, "phi"))
-    before = infer_full(model, graph)
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    before = model.on_graph(graph)
     mended = mend(graph, Generated(np.array([3]), graph.x[[7]]))
-    after = infer_full(model, mended)[: graph.num_nodes]
+    after = model.on_graph(mended)[: graph.num_nodes]
     changed = (before != after).any(dim=1)
     assert changed[3]
     near = {3, *graph.neighbors(3).tolist()}

@@ -7,7 +7,7 @@ from fedsage.data.synthetic import synthetic
 from fedsage.graph import communities as found
 from fedsage.graph.communities import by_igraph, communities, contracted, louvain_membership
 from fedsage.graph.graph import Graph
-from fedsage.graph.moving import moved
+from fedsage.kernels import door
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -23,7 +23,9 @@ def first_pass(graph: Graph) -> NodeIds:
     """The communities after which no node wants to move."""
     order = generator(0, "order").permutation(graph.num_nodes)
     ends = graph.adjacency
-    membership = moved(ends.indptr.astype(np.int64), ends.indices.astype(np.int32), order, 1)
+    membership = door.first_pass(
+        ends.indptr.astype(np.int64), ends.indices.astype(np.int32), order, 1
+    )
     return np.unique(membership, return_inverse=True)[1]
 
 

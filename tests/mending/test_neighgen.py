@@ -62,7 +62,7 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
         noise_stream(own.seed, i, t),
     )  # fmt: skip
     z = embed(own.neighgen, own.batch(t)).detach()
-    rows, _ = own.neighgen.hg(z, own.settings.counts, 1.0, noise_stream(own.seed, i, t))
+    rows, _ = own.neighgen.hg(z, noise_stream(own.seed, i, t))
     cross = torch.zeros(())
     for j, other in enumerate(learners):
         if j != i:
@@ -148,7 +148,7 @@ def test_the_others_gradient_is_that_of_their_own_nodes(
     reply = feed_forward(second, GenOffers({0: offer})).of[0]
     hg = learner(first).neighgen.hg
     stream = noise_stream(first.seed, 0, 0)
-    rows, _ = hg(offer.z, learner(first).settings.counts, 1.0, stream)
+    rows, _ = hg(offer.z, stream)
     x = second.graph.x
     loss, found = cross_subgraph_feature_loss(
         rows, len(offer.z), x, learner(second).squares, 2**20

@@ -7,8 +7,9 @@ from scipy.sparse import csr_array
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, full_mean, sample_hops
-from fedsage.models.graphsage import GraphSage, Head, Norm, SageLayer, SageShape
-from fedsage.models.infer import infer_full, infer_sampled
+from fedsage.models.backbone import feature_rows
+from fedsage.models.graphsage import GraphSage, SageLayer
+from fedsage.models.infer import infer_sampled
 from fedsage.models.sparse import (
     add_compiled_product,
     bag_product,
@@ -17,10 +18,21 @@ from fedsage.models.sparse import (
 )
 from fedsage.rng import generator
 from tests.graph.test_sampling import with_isolated
+from tests.models.conftest import everyone, shape_of
 
 
-def shape_of(graph: Graph, head: Head = "relu", norm: Norm = "none") -> SageShape:
-    return SageShape(graph.num_features, graph.num_classes, (8, 4), head, norm)
+def new_sage(graph: Graph, **settings: object) -> GraphSage:
+    """One that takes torch, never compiled code."""
+    model = GraphSage(shape_of(graph, **settings), generator(0, "phi"))
+    model.kernel = "torch"
+    return model
+
+
+def on_hops(
+    model: GraphSage, graph: Graph, hops: list[Hop], stream: np.random.Generator | None = None
+) -> torch.Tensor:
+    rows = feature_rows(graph.x, hops[0].inputs, model.device)
+    return model.on_hops(rows, hops, stream)
 
 
 def test_a_layer_is_equation_1(graph: Graph) -> None:
@@ -56,13 +68,12 @@ def test_a_sparse_product_has_the_value_and_gradient_of_the_dense_one(
 @pytest.mark.parametrize("head", ["relu", "l2", "direct"])
 @pytest.mark.parametrize("norm", ["none", "l2", "layer"])
 def test_inference_by_layers_is_the_forward_pass_on_full_neighborhoods(
-    graph: Graph, head: Head, norm: Norm
+    graph: Graph, head: str, norm: str
 ) -> None:
     graph = with_isolated(graph)
-    model = GraphSage(shape_of(graph, head, norm), generator(0, "phi"))
-    everything = np.arange(graph.num_nodes)
-    hop = Hop(everything, full_mean(graph))
-    torch.testing.assert_close(infer_full(model, graph), model(graph.x, [hop, hop]))
+    model = new_sage(graph, head=head, norm=norm)
+    hop = everyone(graph)
+    torch.testing.assert_close(model.on_graph(graph), model.on_hops(graph.x, [hop, hop]))
 
 
 @pytest.mark.parametrize("nodes", [[], [59], [3, 0, 17, 59]])
@@ -71,43 +82,41 @@ def test_some_nodes_get_the_same_logits_as_among_all(
     graph: Graph, nodes: list[int], widths: tuple[int, ...]
 ) -> None:
     graph = with_isolated(graph)
-    shape = SageShape(graph.num_features, graph.num_classes, widths)
-    model = GraphSage(shape, generator(0, "phi"))
-    some = infer_full(model, graph, np.array(nodes, dtype=np.int64))
-    torch.testing.assert_close(some, infer_full(model, graph)[nodes])
+    model = new_sage(graph, widths=widths)
+    some = model.on_graph(graph, np.array(nodes, dtype=np.int64))
+    torch.testing.assert_close(some, model.on_graph(graph)[nodes])
 
 
 def test_nodes_in_batches_give_the_same_logits(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = GraphSage(shape_of(graph), generator(0, "phi"))
-    whole = infer_full(model, graph)
-    monkeypatch.setattr("fedsage.models.infer.ROWS", 7)
-    torch.testing.assert_close(infer_full(model, graph), whole)
+    model = new_sage(graph)
+    whole = model.on_graph(graph)
+    monkeypatch.setattr("fedsage.models.graphsage.ROWS", 7)
+    torch.testing.assert_close(model.on_graph(graph), whole)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_some_nodes_have_the_logits_they_have_among_all(graph: Graph, layers: int) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, (8, 6, 4)[:layers])
-    model = GraphSage(shape, generator(0, "phi"))
+    model = new_sage(graph, widths=(8, 6, 4)[:layers])
     nodes = np.array([5, 3, 3, 40])
-    some = infer_full(model, graph, nodes)
-    torch.testing.assert_close(some, infer_full(model, graph)[torch.from_numpy(nodes)])
+    some = model.on_graph(graph, nodes)
+    torch.testing.assert_close(some, model.on_graph(graph)[torch.from_numpy(nodes)])
 
 
 def test_sampled_inference_approaches_full_inference_with_a_large_fanout(graph: Graph) -> None:
-    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    model = new_sage(graph)
     nodes = np.arange(10)
     many = infer_sampled(model, graph, nodes, (3000, 3000), generator(0, "many"))
-    torch.testing.assert_close(many, infer_full(model, graph)[:10], atol=0.05, rtol=0.05)
+    torch.testing.assert_close(many, model.on_graph(graph)[:10], atol=0.05, rtol=0.05)
     assert infer_sampled(model, graph, nodes[:0], (5, 5), generator(0, "none")).shape == (0, 3)
 
 
 def test_renumbering_nodes_changes_nothing_but_the_order(graph: Graph) -> None:
-    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    model = new_sage(graph)
     order = generator(0, "order").permutation(graph.num_nodes)
-    permuted = infer_full(model, graph.induced(order))
-    torch.testing.assert_close(permuted, infer_full(model, graph)[torch.from_numpy(order)])
+    permuted = model.on_graph(graph.induced(order))
+    torch.testing.assert_close(permuted, model.on_graph(graph)[torch.from_numpy(order)])
 
 
 def test_dense_and_sparse_features_give_the_same_gradients(graph: Graph) -> None:
@@ -115,22 +124,23 @@ def test_dense_and_sparse_features_give_the_same_gradients(graph: Graph) -> None
     hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
     gradients = []
     for one in (graph, dense):
-        model = GraphSage(shape_of(one), generator(0, "phi"))
-        loss = model(one.x, hops, 0.5, generator(0, "drop")).square().sum()
+        model = new_sage(one, dropout=0.5)
+        loss = on_hops(model, one, hops, generator(0, "drop")).square().sum()
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     for sparse, full in zip(*gradients, strict=True):
         torch.testing.assert_close(sparse, full)
 
 
 def test_dropout_keeps_the_mean_and_draws_from_its_own_stream(graph: Graph) -> None:
-    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    model, plain = new_sage(graph, dropout=0.5), new_sage(graph)
     hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
-    first = model(graph.x, hops, 0.5, generator(0, "drop"))
-    again = model(graph.x, hops, 0.5, generator(0, "drop"))
-    other = model(graph.x, hops, 0.5, generator(1, "drop"))
+    first, again, other = (
+        on_hops(model, graph, hops, generator(seed, "drop")) for seed in (0, 0, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert torch.equal(model(graph.x, hops), model(graph.x, hops, 0.0, generator(2, "drop")))
+    undisturbed = on_hops(plain, graph, hops, generator(2, "drop"))
+    assert torch.equal(on_hops(model, graph, hops), undisturbed)
 
 
 def test_no_dense_matrix_of_all_features_is_ever_made(
@@ -141,19 +151,18 @@ def test_no_dense_matrix_of_all_features_is_ever_made(
 
     monkeypatch.setattr(type(graph.x), "toarray", refuse)
     monkeypatch.setattr(type(graph.x), "todense", refuse)
-    model = GraphSage(shape_of(graph), generator(0, "phi"))
+    model = new_sage(graph)
     hops = sample_hops(graph, np.arange(20), (5, 5), generator(0, "hops"))
-    model(graph.x, hops).sum().backward()
-    infer_full(model, graph)
+    on_hops(model, graph, hops).sum().backward()
+    model.on_graph(graph)
 
 
 @pytest.mark.parametrize("widths", [(4,), (8, 4, 4)])
 def test_any_depth_works(graph: Graph, widths: tuple[int, ...]) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, widths)
-    model = GraphSage(shape, generator(0, "phi"))
+    model = new_sage(graph, widths=widths)
     hops = sample_hops(graph, np.arange(5), (3,) * len(widths), generator(0, "hops"))
-    assert model(graph.x, hops).shape == (5, graph.num_classes)
-    assert infer_full(model, graph).shape == (graph.num_nodes, graph.num_classes)
+    assert on_hops(model, graph, hops).shape == (5, graph.num_classes)
+    assert model.on_graph(graph).shape == (graph.num_nodes, graph.num_classes)
 
 
 def test_a_product_of_what_does_not_fit_is_refused() -> None:

@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from fedsage.config import NeighGenConfig
 from fedsage.graph.graph import squared_norms
-from fedsage.models.fused_nearest import WIDTHS
-from fedsage.models.nearest import nearest, parts
-from fedsage.models.neighgen import FGen, GenShape
+from fedsage.kernels.door import WIDTHS, spans
+from fedsage.models.nearest import nearest
+from fedsage.models.neighgen import FGen
 from fedsage.rng import generator
 from fedsage.shapes import Array
 
@@ -63,7 +64,7 @@ def test_how_rows_lie_in_memory_makes_no_difference() -> None:
 def test_what_fgen_puts_out_is_searched_without_a_copy() -> None:
     stream = generator(0, "fgen")
     z, noise = (torch.from_numpy(stream.standard_normal((20, 4), np.float32)) for _ in "zn")
-    rows = FGen(GenShape(7, (4, 4), (5,)), stream)(z, noise)
+    rows = FGen(7, NeighGenConfig(widths=(4, 4), hidden=(5,)), stream)(z, noise)
     assert rows.shape == (20, 7) and rows.T.is_contiguous()
 
 
@@ -75,7 +76,7 @@ def test_a_row_that_is_no_number_has_a_node_all_the_same() -> None:
 
 @pytest.mark.parametrize("count", range(min(WIDTHS), 400))
 def test_parts_cover_every_column(count: int) -> None:
-    found = [*parts(count)]
+    found = [*spans(count)]
     covered = {column for start, width in found for column in range(start, start + width)}
     assert covered == set(range(count))
     assert all(width in WIDTHS for _, width in found)

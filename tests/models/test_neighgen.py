@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from fedsage.config import NeighGenConfig
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph, squared_norms
 from fedsage.graph.impair import impair
-from fedsage.graph.sampling import Hop, full_mean
-from fedsage.models.gen_training import GenTraining, generated_neighbors
-from fedsage.models.graphsage import GraphSage, SageShape, feature_rows
-from fedsage.models.infer import infer_full
+from fedsage.models.backbone import feature_rows
+from fedsage.models.gen_training import draw_batch, generated_neighbors, joint_losses
+from fedsage.models.graphsage import GraphSage
 from fedsage.models.losses import degree_loss
-from fedsage.models.mended import mended_logits
 from fedsage.models.neighgen import (
-    Counts,
     DGen,
-    GenShape,
     Hg,
     NeighGen,
     sample_rows,
@@ -26,18 +23,23 @@ from fedsage.models.neighgen import (
 )
 from fedsage.models.row_form import form_of, lifelike
 from fedsage.rng import generator
+from tests.models.conftest import everyone, shape_of
 
-SHAPE = GenShape(num_features=40, widths=(8, 6), hidden=(10,))
+GEN = NeighGenConfig(widths=(8, 6), hidden=(10,))
+
+
+def counting(how: str, at_least: int, at_most: int) -> NeighGenConfig:
+    return GEN.model_copy(update={"counts": how, "at_least": at_least, "at_most": at_most})
 
 
 def test_dgen_and_fgen_are_equation_3() -> None:
-    hg = Hg(SHAPE, generator(0, "theta"))
+    hg = Hg(40, counting("round", 1, 3), generator(0, "theta"))
     z = torch.from_numpy(generator(0, "z").standard_normal((5, 6), dtype=np.float32))
     predicted = hg.dgen(z)
     for v in range(5):
         value = ((z[v] * hg.dgen.theta_d).sum() + hg.dgen.bias).item()
         assert predicted[v].item() == pytest.approx(math.log1p(math.exp(value)), abs=1e-6)
-    rows, of = hg(z, Counts("round", 1, 3), 1.0, generator(0, "noise"))
+    rows, of = hg(z, generator(0, "noise"))
     stream = generator(0, "noise")
     noise = torch.from_numpy(stream.standard_normal((len(of), 6), dtype=np.float32))
     first, second = hg.fgen.theta_f
@@ -63,9 +65,9 @@ def test_dgen_recovers_from_a_state_in_which_nobody_misses_anything() -> None:
 def test_counts_are_rounded_and_clipped_or_drawn() -> None:
     predicted = torch.tensor([0.0, 0.3, 0.5, 1.4, 9.0])
     stream = generator(0, "counts")
-    assert whole_counts(predicted, Counts("round", 0, 5), stream).tolist() == [0, 0, 1, 1, 5]
-    assert whole_counts(predicted, Counts("round", 1, 5), stream).tolist() == [1, 1, 1, 1, 5]
-    drawn = [whole_counts(predicted, Counts("draw", 0, 5), stream) for _ in range(4000)]
+    assert whole_counts(predicted, counting("round", 0, 5), stream).tolist() == [0, 0, 1, 1, 5]
+    assert whole_counts(predicted, counting("round", 1, 5), stream).tolist() == [1, 1, 1, 1, 5]
+    drawn = [whole_counts(predicted, counting("draw", 0, 5), stream) for _ in range(4000)]
     mean = np.mean(drawn, axis=0)
     np.testing.assert_allclose(mean, [0, 0.3, 0.5, 1.4, 5], atol=0.04)
 
@@ -75,11 +77,9 @@ def test_the_sampler_gives_every_node_its_number_of_rows() -> None:
 
 
 def test_the_same_stream_gives_the_same_neighbors_and_fresh_noise_other_ones() -> None:
-    hg = Hg(SHAPE, generator(0, "theta"))
+    hg = Hg(40, counting("round", 2, 2), generator(0, "theta"))
     z = torch.zeros(4, 6)
-    one, again, other = (
-        hg(z, Counts("round", 2, 2), 1.0, generator(0, "noise", k))[0] for k in (0, 0, 1)
-    )
+    one, again, other = (hg(z, generator(0, "noise", k))[0] for k in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert len({tuple(row.tolist()) for row in one}) == 8  # neighbors of one node differ
@@ -93,28 +93,22 @@ def test_the_mended_batch_is_the_classifier_on_the_mended_graph(
     """With a batch of all nodes and full neighborhoods both are the same sums."""
     if kind == "dense":
         graph = Graph.from_arrays(graph.x.toarray(), graph.links, graph.y, graph.class_names)
-    model = GraphSage(SageShape(40, 3, (8, 4), head), generator(0, "phi"))
+    model = GraphSage(shape_of(graph, head=head), generator(0, "phi"))
     parents = np.array([0, 0, 7, 12, 59])
     rows = generator(0, "rows").standard_normal((5, 40), dtype=np.float32)
     rows_like_x = rows if kind == "dense" else lifelike(
         torch.from_numpy(rows), form_of(graph.x, False, False)
     )  # fmt: skip
-    expected = infer_full(model, mend(graph, Generated(parents, rows_like_x)))[:60]
-    everyone = Hop(np.arange(60), full_mean(graph))
-    h = feature_rows(graph.x, everyone.inputs, model.device)
-    found = mended_logits(
-        model, h, [everyone, everyone], graph.degrees, torch.from_numpy(rows), parents
-    )
+    expected = model.on_graph(mend(graph, Generated(parents, rows_like_x)))[:60]
+    h = feature_rows(graph.x, slice(None), model.device)
+    found = model.on_mended(h, [everyone(graph)] * 2, torch.from_numpy(rows), parents)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_classifier_teaches_the_generator(graph: Graph) -> None:
-    model = GraphSage(SageShape(40, 3, (8, 4)), generator(0, "phi"))
+    model = GraphSage(shape_of(graph), generator(0, "phi"))
     rows = torch.ones(2, 40, requires_grad=True)
-    everyone = Hop(np.arange(60), full_mean(graph))
-    logits = mended_logits(
-        model, graph.x, [everyone, everyone], graph.degrees, rows, np.array([1, 2])
-    )
+    logits = model.on_mended(graph.x, [everyone(graph)] * 2, rows, np.array([1, 2]))
     logits[[1, 2]].sum().backward()
     assert rows.grad is not None and (rows.grad != 0).any(dim=1).all()
 
@@ -138,11 +132,11 @@ def test_lifelike_rows_are_as_long_and_as_full_as_real_ones(graph: Graph, kind: 
 
 
 def test_every_node_gets_what_dgen_predicts(graph: Graph) -> None:
-    neighgen = NeighGen(SHAPE, generator(0, "theta"))
-    settings = GenTraining(SHAPE, counts=Counts("round", 0, 3))
+    settings = counting("round", 0, 3)
+    neighgen = NeighGen(40, settings, generator(0, "theta"))
     made = generated_neighbors(neighgen, graph, settings, generator(0, "mend"))
     with torch.no_grad():
-        predicted = neighgen.hg.dgen(infer_full(neighgen.encoder, graph))
+        predicted = neighgen.hg.dgen(neighgen.encoder.on_graph(graph))
     expected = np.floor(predicted.numpy() + 0.5).clip(0, 3).astype(int)
     assert np.array_equal(np.bincount(made.parents, minlength=60), expected)
     assert made.x.shape == (expected.sum(), 40)
@@ -150,21 +144,19 @@ def test_every_node_gets_what_dgen_predicts(graph: Graph) -> None:
 
 def test_hiding_nothing_of_the_labels_but_training_nodes(graph: Graph) -> None:
     """L^c looks at labels of training nodes alone."""
-    from fedsage.models.gen_training import draw_batch, joint_losses
-
     impaired = impair(graph, 0.2, generator(0, "impair"))
     is_train = np.zeros(60, dtype=bool)
     is_train[:30] = True
     y = np.where(is_train, graph.y, (graph.y + 1) % 3)
     other = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names)
     changed = impair(other, 0.2, generator(0, "impair"))
-    settings = GenTraining(SHAPE)
     found = []
     for one in (impaired, changed):
-        neighgen = NeighGen(SHAPE, generator(0, "theta"))
-        classifier = GraphSage(SageShape(40, 3, (8, 4)), generator(0, "phi"))
-        batch = draw_batch(one, settings, generator(0, "batch"))
+        neighgen = NeighGen(40, GEN, generator(0, "theta"))
+        classifier = GraphSage(shape_of(graph), generator(0, "phi"))
+        cpu = torch.device("cpu")
+        batch = draw_batch(one, 64, (5, 5), cpu, generator(0, "batch"))
         stream = generator(0, "noise")
-        losses = joint_losses(neighgen, classifier, one, batch, is_train, settings, stream)
+        losses = joint_losses(neighgen, classifier, one, batch, is_train, GEN, stream)
         found.append(losses.joint.item())
     assert found[0] == found[1]

@@ -1,31 +1,31 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
+from fedsage.config import ClassifierConfig
 from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
-from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_full, predicted_labels
+from fedsage.models.graphsage import GraphSage
+from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import load_parameters, parameters_of, sha256_of
 from fedsage.models.train import train_epoch
-from fedsage.models.training import Training
 from fedsage.rng import generator
+from tests.models.conftest import shape_of
 
-TRAINING = Training(eta=0.02, batch_size=16, fanouts=(3, 3))
+TRAINING = ClassifierConfig(eta=0.02, batch_size=16, fanouts=(3, 3))
 
 
 def new_model(graph: Graph) -> GraphSage:
-    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
-    return GraphSage(shape, generator(0, "phi"))
+    return GraphSage(shape_of(graph), generator(0, "phi"))
 
 
-def epochs(graph: Graph, training: Training, count: int, model: GraphSage) -> list[float]:
+def epochs(
+    graph: Graph, training: ClassifierConfig, count: int, model: GraphSage
+) -> list[float]:
     optimizer = make_optimizer(model, training.optimizer, training.eta, training.weight_decay)
     nodes = np.arange(40)
     return [
@@ -37,7 +37,7 @@ def epochs(graph: Graph, training: Training, count: int, model: GraphSage) -> li
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_training_lowers_the_loss(graph: Graph, optimizer: str) -> None:
     eta = 0.2 if optimizer == "sgd" else 0.02
-    training = replace(TRAINING, optimizer=optimizer, eta=eta)  # type: ignore[arg-type]
+    training = TRAINING.model_copy(update={"optimizer": optimizer, "eta": eta})
     losses = epochs(graph, training, 100, new_model(graph))
     assert losses[-1] < 0.7 * losses[0]
 
@@ -45,8 +45,10 @@ def test_training_lowers_the_loss(graph: Graph, optimizer: str) -> None:
 def test_training_fits_what_it_was_trained_on(graph: Graph) -> None:
     model = new_model(graph)
     epochs(graph, TRAINING, 60, model)
-    predicted = predicted_labels(model, graph, np.arange(40), TRAINING, generator(0, "q"))
-    assert (predicted == graph.y[:40]).mean() > 0.9
+    stream = generator(0, "q")
+    for inference in ("full", "sampled"):
+        logits = query(model, graph, np.arange(40), inference, (5, 5), stream)  # type: ignore[arg-type]
+        assert (logits.argmax(dim=1).numpy() == graph.y[:40]).mean() > 0.9
 
 
 def test_labels_outside_the_training_nodes_change_nothing(graph: Graph) -> None:
@@ -78,7 +80,7 @@ def test_an_optimizer_goes_on_from_its_moments(graph: Graph) -> None:
 def test_weight_decay_shrinks_weights(graph: Graph) -> None:
     def norm(weight_decay: float) -> float:
         model = new_model(graph)
-        epochs(graph, replace(TRAINING, weight_decay=weight_decay), 10, model)
+        epochs(graph, TRAINING.model_copy(update={"weight_decay": weight_decay}), 10, model)
         return sum(float(w.detach().square().sum()) for w in model.parameters())
 
     assert norm(0.1) < norm(0.0)
@@ -96,7 +98,7 @@ def test_saved_models_come_back_bit_for_bit(graph: Graph, tmp_path: object) -> N
     assert back[0].predict_proba(graph).sum(axis=1) == pytest.approx(np.ones(60), abs=1e-5)
     torch.testing.assert_close(
         torch.from_numpy(back[1].predict_proba(graph)),
-        infer_full(model, graph).softmax(dim=1),
+        model.on_graph(graph).softmax(dim=1),
     )
 
 
@@ -128,8 +130,8 @@ def test_an_optimizer_copies_the_moments_it_is_given(graph: Graph) -> None:
     assert moments_of(optimizer, model) == {}
 
 
-def test_moments_that_are_none_are_refused_and_nothing_is_written() -> None:
-    model = GraphSage(SageShape(5, 3, (4, 4)), generator(0, "phi"))
+def test_moments_that_are_none_are_refused_and_nothing_is_written(graph: Graph) -> None:
+    model = new_model(graph)
     name, weight = next(iter(model.named_parameters()))
     fine = {
         f"{name}.step": torch.ones(()),

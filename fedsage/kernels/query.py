@@ -1,8 +1,8 @@
 """Queries on full neighborhoods compiled for CPUs: two layers and the head in one call.
 
-The same formulas as ``infer.py``; the tests hold both together. Called through ``fused.py``
-and by nobody else. Where several owners query at a time, none of them holds up another: one
-call gives Python's lock away once, many short ones wait for it many times.
+The same formulas as ``GraphSage.on_graph``; the tests hold both together. Where several owners
+query at a time, none of them holds up another: one call gives Python's lock away once, many
+short ones wait for it many times.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.compiled import OPTIONS, kept_on_disk
-from fedsage.models.fused_cache import SOURCES_STAMP
-from fedsage.models.fused_parts import DIRECT, L2
-from fedsage.models.fused_rows import add_rows
+from fedsage.kernels.compiling import OPTIONS, kept_on_disk
+from fedsage.kernels.lowlevel import add_rows
+from fedsage.kernels.parts import DIRECT, L2
 
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
@@ -81,7 +80,7 @@ def with_stamp(stamp: int) -> Any:
         """``out[i]`` becomes the logits of ``nodes[i]``, from all neighbors.
 
         Layer 1 is computed for ``nodes`` and their neighbors alone. The arguments are those
-        of ``fused_kernel.epoch``, but for the head's weights: they are transposed.
+        of ``epoch``, but for the head's weights: they are transposed.
         """
         w1_own, w1_near, b1, w2_own, w2_near, b2, w_head_t, b_head = weights
         count, d1, d2 = len(links[0]) - 1 if stamp > 0 else 0, len(b1), len(b2)
@@ -130,4 +129,4 @@ def with_stamp(stamp: int) -> Any:
     return logits
 
 
-logits = kept_on_disk(with_stamp(SOURCES_STAMP))
+logits = kept_on_disk(with_stamp)

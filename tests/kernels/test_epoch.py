@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,19 +12,20 @@ from hypothesis import strategies as st
 from numba import njit
 from scipy.sparse import csr_array
 
+from fedsage.config import ClassifierConfig, Kernel
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.models import fused_kernel
+from fedsage.kernels import epoch as compiled
+from fedsage.kernels.lowlevel import FAR, add_rows, spread_row
+from fedsage.kernels.room import MOST_SIZES, SPARE
+from fedsage.models.backbone import Backbone, new_model
 from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
-from fedsage.models.fused import fused_epoch
-from fedsage.models.fused_room import MOST_SIZES, SPARE
-from fedsage.models.fused_rows import FAR, add_rows, spread_row
-from fedsage.models.graphsage import GraphSage, SageShape
+from fedsage.models.graphsage import GraphSage
 from fedsage.models.optimizer import make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, parameters_of
-from fedsage.models.train import chosen_kernel, torch_epoch, train_epoch
-from fedsage.models.training import Training
+from fedsage.models.train import train_epoch
 from fedsage.rng import generator
+from tests.models.conftest import shape_of
 
 
 def random_graph(nodes: int, features: int, classes: int, links: int, dense: bool) -> Graph:
@@ -42,21 +37,28 @@ def random_graph(nodes: int, features: int, classes: int, links: int, dense: boo
     return Graph.from_arrays(x if dense else csr_array(x), pairs, np.arange(nodes) % classes)
 
 
+KERNELS: tuple[Kernel, Kernel] = ("torch", "fused")
+HOW = ClassifierConfig(eta=0.01, weight_decay=1e-3, batch_size=16)
+WIDE = {"widths": (24, 12), "dropout": 0.3}
 Trained = tuple[list[float], Parameters, Parameters, float]
 
 
 def after(
-    epoch: Callable[..., float], graph: Graph, shape: SageShape, training: Training, count: int
+    kernel: Kernel, graph: Graph, count: int, classifier: ClassifierConfig, **model: object
 ) -> Trained:
     """Losses, weights, moments and the next draw after some epochs by one kernel."""
-    model = GraphSage(shape, generator(0, "phi"))
-    for layer in model.sage_layers:
+    trained = new_model(shape_of(graph, **model), generator(0, "phi"), kernel=kernel)
+    assert isinstance(trained, GraphSage)
+    for layer in trained.sage_layers:
         torch.nn.init.constant_(layer.bias, 0.05)
-    optimizer = make_optimizer(model, training.optimizer, training.eta, training.weight_decay)
-    stream = generator(0, "epochs")
-    nodes = np.arange(graph.num_nodes)
-    losses = [epoch(model, optimizer, graph, nodes, training, stream) for _ in range(count)]
-    return losses, parameters_of(model), moments_of(optimizer, model), float(stream.random())
+    how = classifier.optimizer, classifier.eta, classifier.weight_decay
+    optimizer = make_optimizer(trained, *how)
+    stream, nodes = generator(0, "epochs"), np.arange(graph.num_nodes)
+    losses = [
+        train_epoch(trained, optimizer, graph, nodes, classifier, stream) for _ in range(count)
+    ]
+    moments = moments_of(optimizer, trained)
+    return losses, parameters_of(trained), moments, float(stream.random())
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,10 +83,12 @@ def test_one_step_by_either_kernel_is_the_same_to_rounding(
     # has in its place is rounding, the more so the shorter the row.
     assume(head != "l2" or widths[1] > 1)
     graph = random_graph(nodes, features, classes, links, dense)
-    shape = SageShape(features, graph.num_classes, widths, head)  # type: ignore[arg-type]
-    training = Training(0.01, optimizer, weight_decay, nodes, fanouts, dropout=dropout)  # type: ignore[arg-type]
-    by_torch = after(torch_epoch, graph, shape, training, 1)
-    by_kernel = after(fused_epoch, graph, shape, training, 1)
+    how = ClassifierConfig(
+        eta=0.01, optimizer=optimizer, weight_decay=weight_decay, batch_size=nodes,
+        fanouts=fanouts,
+    )  # type: ignore[arg-type]  # fmt: skip
+    model = {"widths": widths, "head": head, "dropout": dropout}
+    by_torch, by_kernel = (after(kernel, graph, 1, how, **model) for kernel in KERNELS)
     assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-5)
     assert by_kernel[3] == by_torch[3], "both draw the same numbers"
     # After one step the first moment is a tenth of the gradient, and SGD moves along it.
@@ -105,8 +109,8 @@ def test_one_step_by_either_kernel_is_the_same_to_rounding(
 
 def test_a_row_of_one_value_has_no_gradient_once_it_is_normalized() -> None:
     graph = random_graph(30, 8, 3, 60, dense=False)
-    shape = SageShape(8, 3, (6, 1), "l2")
-    _, _, moments, _ = after(fused_epoch, graph, shape, Training(batch_size=30), 1)
+    how = ClassifierConfig(batch_size=30)
+    _, _, moments, _ = after("fused", graph, 1, how, widths=(6, 1), head="l2")
     for name, moment in moments.items():
         if name.endswith("exp_avg"):
             assert bool(moment.any()) == name.startswith("head"), name
@@ -116,10 +120,9 @@ def test_a_row_of_one_value_has_no_gradient_once_it_is_normalized() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 def test_epochs_by_either_kernel_stay_together(head: str, dense: bool) -> None:
     graph = random_graph(60, 20, 3, 150, dense)
-    shape = SageShape(20, 3, (8, 5), head)  # type: ignore[arg-type]
-    training = Training(0.01, "adam", 1e-3, 16, (5, 4), dropout=0.3)
-    by_torch = after(torch_epoch, graph, shape, training, 5)
-    by_kernel = after(fused_epoch, graph, shape, training, 5)
+    how = HOW.model_copy(update={"fanouts": (5, 4)})
+    model = {"widths": (8, 5), "head": head, "dropout": 0.3}
+    by_torch, by_kernel = (after(kernel, graph, 5, how, **model) for kernel in KERNELS)
     assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-3)
     assert by_kernel[0][-1] < by_kernel[0][0]
     assert by_kernel[3] == by_torch[3]
@@ -128,27 +131,24 @@ def test_epochs_by_either_kernel_stay_together(head: str, dense: bool) -> None:
         torch.testing.assert_close(by_kernel[1][name], weight, rtol=1e-2, atol=1e-3)
 
 
-def test_the_kernel_applies_by_itself_and_says_where_it_does_not() -> None:
-    two = SageShape(5, 3, (4, 4))
-    assert chosen_kernel(two, Training()) == "fused"
-    assert chosen_kernel(two, Training(kernel="torch")) == "torch"
-    for shape, training, says in [
-        (replace(two, widths=(4, 4, 4)), Training(), "3 layers"),
-        (replace(two, norm="layer"), Training(), "norm 'layer'"),
-        (two, Training(device="cuda"), "device 'cuda'"),
+def test_the_kernel_applies_by_itself_and_says_where_it_does_not(graph: Graph) -> None:
+    def model(device: str = "cpu", **settings: object) -> Backbone:
+        return new_model(shape_of(graph, **settings), generator(0, "phi"), device)
+
+    two = model()
+    assert two.chosen_kernel == "fused"
+    two.kernel = "torch"
+    assert two.chosen_kernel == "torch"
+    for other, says in [
+        (model(widths=(4, 4, 4)), "3 layers"),
+        (model(norm="layer"), "norm 'layer'"),
+        (model("meta"), "device 'meta'"),
+        (model(backbone="gcn"), "backbone 'gcn'"),
     ]:
-        assert chosen_kernel(shape, training) == "torch"
+        assert other.chosen_kernel == "torch"
+        other.kernel = "fused"
         with pytest.raises(ConfigError, match=says):
-            chosen_kernel(shape, replace(training, kernel="fused"))
-
-
-def test_the_chosen_kernel_is_the_one_that_runs(graph: Graph) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
-    for kernel, epoch in (("torch", torch_epoch), ("fused", fused_epoch)):
-        training = Training(kernel=kernel)  # type: ignore[arg-type]
-        chosen = after(train_epoch, graph, shape, training, 1)
-        named = after(epoch, graph, shape, training, 1)
-        assert all(torch.equal(chosen[1][name], named[1][name]) for name in named[1])
+            _ = other.chosen_kernel
 
 
 def test_dropout_keeps_its_share_and_the_mean() -> None:
@@ -160,13 +160,15 @@ def test_dropout_keeps_its_share_and_the_mean() -> None:
     assert (kept(64, 0.5, key) != kept(64, 0.5, key + 1)).any()
 
 
-@pytest.mark.parametrize("training", [
-    Training(dropout=0.001, batch_size=16), Training(batch_size=10**9, fanouts=(50, 50)),
-])  # fmt: skip
-def test_odd_settings_are_no_exception(graph: Graph, training: Training) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, (8, 4))
-    by_torch = after(torch_epoch, graph, shape, training, 1)
-    by_kernel = after(fused_epoch, graph, shape, training, 1)
+@pytest.mark.parametrize(
+    ("how", "dropout"),
+    [({"batch_size": 16}, 0.001), ({"batch_size": 10**9, "fanouts": (50, 50)}, 0.0)],
+)
+def test_odd_settings_are_no_exception(
+    graph: Graph, how: dict[str, object], dropout: float
+) -> None:
+    chosen = ClassifierConfig(**how)
+    by_torch, by_kernel = (after(one, graph, 1, chosen, dropout=dropout) for one in KERNELS)
     assert by_kernel[0] == pytest.approx(by_torch[0], rel=1e-4)
     assert by_kernel[3] == by_torch[3]
 
@@ -225,10 +227,8 @@ def test_sums_of_rows_from_afar_are_those_of_rows_nearby(width: int) -> None:
 
 
 def test_two_runs_are_equal_to_the_bit_also_beside_each_other(graph: Graph) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, (24, 12))
-    training = Training(0.01, "adam", 1e-3, 16, dropout=0.3)
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda _: after(fused_epoch, graph, shape, training, 3), range(4)))
+        runs = list(pool.map(lambda _: after("fused", graph, 3, HOW, **WIDE), range(4)))
     for losses, weights, moments, _ in runs[1:]:
         assert losses == runs[0][0]
         for seen, expected in ((weights, runs[0][1]), (moments, runs[0][2])):
@@ -236,23 +236,20 @@ def test_two_runs_are_equal_to_the_bit_also_beside_each_other(graph: Graph) -> N
 
 
 def test_room_that_others_have_used_changes_no_bit(graph: Graph) -> None:
-    shape = SageShape(graph.num_features, graph.num_classes, (24, 12))
-    training = Training(0.01, "adam", 1e-3, 16, dropout=0.3)
     SPARE.clear()
-    fresh = after(fused_epoch, graph, shape, training, 1)
+    fresh = after("fused", graph, 1, HOW, **WIDE)
     smaller = graph.induced(np.arange(graph.num_nodes * 3 // 4))
-    after(fused_epoch, smaller, shape, training, 2)
+    after("fused", smaller, 2, HOW, **WIDE)
     assert len(SPARE) == 1, "graphs of about the same size share it"
-    for either in (replace(shape, head="l2"), shape):
-        used = after(fused_epoch, graph, either, training, 1)
+    for either in (WIDE | {"head": "l2"}, WIDE):
+        used = after("fused", graph, 1, HOW, **either)
     assert used[0] == fresh[0]
     assert all(torch.equal(used[1][name], fresh[1][name]) for name in fresh[1])
 
 
 def test_only_a_few_rooms_are_kept(graph: Graph) -> None:
     for width in range(2, 12):
-        shape = SageShape(graph.num_features, graph.num_classes, (width, 3))
-        after(fused_epoch, graph, shape, Training(), 1)
+        after("fused", graph, 1, ClassifierConfig(), widths=(width, 3))
     assert 1 <= len(SPARE) <= MOST_SIZES
 
 
@@ -261,17 +258,6 @@ def test_no_setting_compiles_the_kernel_again(graph: Graph) -> None:
     for one, head, optimizer in (
         (graph, "relu", "adam"), (dense, "l2", "sgd"), (dense, "direct", "adamw"),
     ):  # fmt: skip
-        shape = SageShape(one.num_features, one.num_classes, (8, 4), head)  # type: ignore[arg-type]
-        after(fused_epoch, one, shape, Training(0.01, optimizer, 1, 7, (2, 3)), 2)  # type: ignore[arg-type]
-    assert len(fused_kernel.epoch.signatures) == 1
-
-
-@pytest.mark.slow
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    code = "from fedsage.models.fused import warm_up; warm_up()"
-    folder = str(file / "cache")  # nobody can make a folder inside a file, not even root
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_CACHE_DIR": folder}
-    )
+        how = ClassifierConfig(optimizer=optimizer, weight_decay=1, fanouts=(2, 3))  # type: ignore[arg-type]
+        after("fused", one, 2, how, head=head)
+    assert len(compiled.epoch.signatures) == 1

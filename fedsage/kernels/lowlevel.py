@@ -1,4 +1,4 @@
-"""Sums of scaled rows: the one product that the compiled training step is made of.
+"""Code in LLVM's own language: asking for memory early, sums of rows, the nearest node.
 
 A row of sparse × dense, or of dense × dense, is a sum of rows of the second table. Written as
 two loops, LLVM stores that sum and loads it again for every row it adds, and takes four times
@@ -11,17 +11,42 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import extending, types
+from numba.core import cgutils
 
-from fedsage.compiled import INT32, INT64, LINE, blocks, fetch_line, intrinsic
-
+LINE = 16  # numbers of four bytes in a cache line
 LANES = 8  # of a vector
-ROWS_AHEAD = 6  # so much earlier a row is asked for
 FAR = 300_000  # numbers in a table that no cache nearby holds
 BLOCKS = (8 * LANES, 4 * LANES, LANES, 1)  # columns at a time, as many as are left
-FLOAT = ir.FloatType()
+WIDTHS = (80, 64, 48, 32, 16)  # columns searched at a time: at most as registers hold
+ROWS_AHEAD, SEARCH_AHEAD = 6, 16  # so much earlier a row is asked for
+INT32, INT64, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
+FLOATS, INTEGERS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
+blocks: Any = cgutils  # neither has types
+intrinsic: Any = extending.intrinsic
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+
+@intrinsic
+def prefetch(typing, array, at):
+    """Have ``array.flat[at]`` brought near, for it will be read soon."""
+
+    def codegen(context, build, signature, args):
+        data = context.make_array(signature.args[0])(context, build, args[0]).data
+        fetch_line(build, build.gep(data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+def fetch_line(build: Any, pointer: Any) -> None:
+    """Have the cache line at ``pointer`` brought near."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
+    fetch = blocks.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
+    to_read, keep, data = INT32(0), INT32(3), INT32(1)
+    build.call(fetch, [build.bitcast(pointer, byte), to_read, keep, data])
 
 
 @intrinsic
@@ -45,8 +70,7 @@ def add_rows(typing, out, i, picked, scale, first, stride, start, end, table):
         call_row_code(context, build, signature, args, "gather")
         return context.get_dummy_value()
 
-    kinds = out, i, picked, scale, first, stride, start, end, table
-    return types.void(*kinds), codegen
+    return types.void(out, i, picked, scale, first, stride, start, end, table), codegen
 
 
 @intrinsic
@@ -57,8 +81,7 @@ def spread_row(typing, row, i, picked, scale, first, stride, start, end, out):
         call_row_code(context, build, signature, args, "scatter")
         return context.get_dummy_value()
 
-    kinds = row, i, picked, scale, first, stride, start, end, out
-    return types.void(*kinds), codegen
+    return types.void(row, i, picked, scale, first, stride, start, end, out), codegen
 
 
 def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str) -> None:
@@ -92,7 +115,7 @@ def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
     """The code behind both.
 
     With ``fetches`` it asks for each row some rows before it is needed. That pays where rows
-    come from afar, and where they are written; elsewhere it is work for nothing.
+    come from afar, or are written; elsewhere it is work for nothing.
     """
     floats, rows = FLOAT.as_pointer(), INT32.as_pointer()
     given = [floats, rows, floats, INT64, INT64, INT64, floats, INT64]
@@ -150,7 +173,7 @@ def vectors_at(build: Any, pointer: Any, size: int) -> list[Any]:
     if size < LANES:
         return [pointer]
     places = [build.gep(pointer, [INT64(at)]) for at in range(0, size, LANES)]
-    return [build.bitcast(place, ir.VectorType(FLOAT, LANES).as_pointer()) for place in places]
+    return [build.bitcast(place, FLOATS.as_pointer()) for place in places]
 
 
 def add_scaled(build: Any, sums: list[Any], factor: Any, terms: list[Any]) -> None:
@@ -167,5 +190,111 @@ def add_scaled(build: Any, sums: list[Any], factor: Any, terms: list[Any]) -> No
 def in_all_lanes(build: Any, value: Any, kind: Any) -> Any:
     """A vector that has ``value`` in every lane."""
     nothing = ir.Constant(kind, ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES)
+    zeros = ir.Constant(INTEGERS, [0] * LANES)
     return build.shuffle_vector(build.insert_element(nothing, value, INT32(0)), nothing, zeros)
+
+
+@intrinsic
+def keep_nearest(typing, indptr, indices, data, halves, table, start, width, best, found):
+    """For some columns of ``table`` the node u with the largest s_u, the first of equals.
+
+    Args:
+        typing: Numba's; not an argument of calls.
+        indptr: int64; where each node's features begin, and one more.
+        indices: int32, which features.
+        data: float32, their values.
+        halves: ½‖x_u‖² of every node.
+        table: float32, one column for each g.
+        start: The first of the columns.
+        width: How many: one of ``WIDTHS``.
+        best: float32, as long as ``table`` is wide: the largest s_u so far.
+        found: int32, the u that it is of.
+    """
+
+    def codegen(context, build, signature, args):
+        def array(n: int) -> Any:
+            return context.make_array(signature.args[n])(context, build, args[n])
+
+        count = build.extract_value(array(3).shape, 0)
+        stride = build.extract_value(array(4).shape, 1)
+        first = context.cast(build, args[5], signature.args[5], types.int64)
+        chosen = context.cast(build, args[6], signature.args[6], types.int64)
+        given = [array(n).data for n in range(4)]
+        given += [build.gep(array(n).data, [first]) for n in (4, 7, 8)]
+        for size in WIDTHS:
+            with build.if_then(build.icmp_signed("==", chosen, INT64(size))):
+                build.call(column_code(build.module, size), [*given, count, stride])
+        return context.get_dummy_value()
+
+    return types.void(indptr, indices, data, halves, table, start, width, best, found), codegen
+
+
+def column_code(module: Any, size: int) -> Any:
+    """The code behind it for ``size`` columns."""
+    floats, whole = FLOAT.as_pointer(), INT32.as_pointer()
+    given = [INT64.as_pointer(), whole, floats, floats, floats, floats, whole, INT64, INT64]
+    code = own_function(module, f"fedsage_nearest_{size}", given)
+    if not code.is_declaration:
+        return code
+    indptr, indices, data, halves, table, best, found, count, stride = code.args
+    build = ir.IRBuilder(code.append_basic_block("entry"))
+    last = build.sub(build.load(build.gep(indptr, [count])), INT64(1))
+    sums = [blocks.alloca_once(build, FLOATS) for _ in range(0, size, LANES)]
+    room = blocks.alloca_once(build, ir.ArrayType(FLOATS, len(sums)))
+
+    def row_of(e: Any) -> Any:
+        row = build.zext(build.load(build.gep(indices, [e])), INT64)
+        return build.gep(table, [build.mul(row, stride)])
+
+    with blocks.for_range(build, count) as nodes:
+        u = nodes.index
+        begin, end = (build.load(build.gep(indptr, [build.add(u, INT64(k))])) for k in (0, 1))
+        half = build.fneg(build.load(build.gep(halves, [u])))
+        for total in sums:
+            build.store(in_all_lanes(build, half, FLOATS), total)
+        with blocks.for_range(build, end, begin) as features:
+            e = features.index
+            soon = build.add(e, INT64(SEARCH_AHEAD))
+            soon = row_of(build.select(build.icmp_signed("<", soon, last), soon, last))
+            for line in range(0, size, LINE):
+                fetch_line(build, build.gep(soon, [INT64(line)]))
+            terms = [build.load(each, align=4) for each in vectors_at(build, row_of(e), size)]
+            add_scaled(build, sums, build.load(build.gep(data, [e])), terms)
+        totals = [build.load(total) for total in sums]
+        with build.if_then(any_larger(build, totals, vectors_at(build, best, size))):
+            for n, total in enumerate(totals):
+                build.store(total, build.gep(room, [INT32(0), INT32(n)]))
+            given = [build.trunc(u, INT32), build.bitcast(room, floats), best, found]
+            build.call(exchange_code(build.module, size), given)
+    build.ret_void()
+    return code
+
+
+def any_larger(build: Any, totals: list[Any], bests: list[Any]) -> Any:
+    """Whether any of ``totals`` is larger than the best so far."""
+    larger = None
+    for total, best in zip(totals, bests, strict=True):
+        here = build.fcmp_ordered(">", total, build.load(best, align=4))
+        larger = here if larger is None else build.or_(larger, here)
+    lanes = ir.IntType(LANES)
+    return build.icmp_unsigned("!=", build.bitcast(larger, lanes), lanes(0))
+
+
+def exchange_code(module: Any, size: int) -> Any:
+    """Keep u where its sums are larger than the best so far: a rare case, out of the way."""
+    floats, whole = FLOAT.as_pointer(), INT32.as_pointer()
+    code = own_function(module, f"fedsage_larger_{size}", [INT32, floats, floats, whole])
+    if not code.is_declaration:
+        return code
+    build = ir.IRBuilder(code.append_basic_block("entry"))
+    u = in_all_lanes(build, code.args[0], INTEGERS)
+    for at in range(0, size, LANES):
+        total, best, found = (build.gep(each, [INT64(at)]) for each in code.args[1:])
+        total, best = (build.bitcast(each, FLOATS.as_pointer()) for each in (total, best))
+        found = build.bitcast(found, INTEGERS.as_pointer())
+        new, old, node = (build.load(each, align=4) for each in (total, best, found))
+        larger = build.fcmp_ordered(">", new, old)
+        build.store(build.select(larger, new, old), best, align=4)
+        build.store(build.select(larger, u, node), found, align=4)
+    build.ret_void()
+    return code

@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsage.graph.graph import Graph
-from fedsage.models import fused_query, infer
-from fedsage.models.fused import fused_logits
-from fedsage.models.graphsage import GraphSage, SageShape
-from fedsage.models.infer import infer_full, query_each, query_full
-from fedsage.models.training import Training
+from fedsage.kernels import query
+from fedsage.models import compiled_sage
+from fedsage.models.graphsage import GraphSage
+from fedsage.models.infer import query_each
 from fedsage.rng import generator
-from tests.models.test_fused import random_graph
+from tests.kernels.test_epoch import random_graph
+from tests.models.conftest import shape_of
 
 
 def model_for(graph: Graph, widths: tuple[int, ...] = (8, 4), head: str = "relu") -> GraphSage:
     """A model whose biases are not zero."""
-    shape = SageShape(graph.num_features, graph.num_classes, widths, head)  # type: ignore[arg-type]
-    model = GraphSage(shape, generator(0, "phi"))
+    model = GraphSage(shape_of(graph, widths=widths, head=head), generator(0, "phi"))
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.uniform_(weight, -0.5, 0.5, torch.Generator().manual_seed(1))
@@ -50,8 +49,8 @@ def test_a_compiled_query_is_the_readable_one_to_rounding(
     some = np.array([*asked, nodes - 1], np.int64)  # the last node has no link
     for which in (some, some[:0], np.arange(nodes)):
         torch.testing.assert_close(
-            fused_logits(model, graph, which),
-            infer_full(model, graph, which),
+            model.on_graph(graph, which),
+            model.torch_logits(graph, which),
             rtol=1e-4,
             atol=1e-5,
         )
@@ -60,24 +59,24 @@ def test_a_compiled_query_is_the_readable_one_to_rounding(
 def test_some_nodes_get_the_same_bits_as_among_all(graph: Graph) -> None:
     model = model_for(graph)
     some = np.array([3, 0, 17, 3])
-    among_all = fused_logits(model, graph, np.arange(graph.num_nodes))
-    assert torch.equal(fused_logits(model, graph, some), among_all[some])
+    among_all = model.on_graph(graph, np.arange(graph.num_nodes))
+    assert torch.equal(model.on_graph(graph, some), among_all[some])
 
 
 def test_queries_in_several_threads_give_the_same_bits(graph: Graph) -> None:
     model, nodes = model_for(graph), np.arange(graph.num_nodes)
-    alone = fused_logits(model, graph, nodes)
+    alone = model.on_graph(graph, nodes)
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda _: fused_logits(model, graph, nodes), range(16)))
+        together = list(pool.map(lambda _: model.on_graph(graph, nodes), range(16)))
     assert all(torch.equal(one, alone) for one in together)
 
 
 def test_a_query_leaves_weights_and_graph_as_they_are(graph: Graph) -> None:
     model = model_for(graph)
     before = [weight.detach().clone() for weight in model.parameters()]
-    first = fused_logits(model, graph, np.arange(5))
+    first = model.on_graph(graph, np.arange(5))
     assert not first.requires_grad
-    assert torch.equal(first, fused_logits(model, graph, np.arange(5)))
+    assert torch.equal(first, model.on_graph(graph, np.arange(5)))
     for weight, held in zip(model.parameters(), before, strict=True):
         assert torch.equal(weight, held)
 
@@ -86,21 +85,22 @@ def test_queries_take_the_kernel_that_trains(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch_says, kernel_says = torch.zeros(3, 3), torch.ones(3, 3)
-    monkeypatch.setattr(infer, "infer_full", lambda *_: torch_says)
-    monkeypatch.setattr(infer, "fused_logits", lambda *_: kernel_says)
+    monkeypatch.setattr(GraphSage, "torch_logits", lambda *_: torch_says)
+    monkeypatch.setattr(compiled_sage, "logits", lambda *_: kernel_says)
     nodes, two, three = np.arange(3), model_for(graph), model_for(graph, (8, 6, 4))
-    assert query_full(two, graph, nodes, Training()) is kernel_says
-    assert query_full(two, graph, nodes, Training(kernel="torch")) is torch_says
-    assert query_full(three, graph, nodes, Training()) is torch_says
+    assert two.on_graph(graph, nodes) is kernel_says
+    assert three.on_graph(graph, nodes) is torch_says
+    two.kernel = "torch"
+    assert two.on_graph(graph, nodes) is torch_says
 
 
 def test_parts_are_queried_together(graph: Graph) -> None:
     model, parts = model_for(graph), [np.array([4, 1]), np.array([2]), np.array([], np.int64)]
-    for training in (Training(), Training(kernel="torch")):
-        each = query_each(model, graph, parts, training, [])
+    for kernel in ("auto", "torch"):
+        model.kernel = kernel  # type: ignore[assignment]
+        each = query_each(model, graph, parts, "full", (), [])
         assert [len(one) for one in each] == [2, 1, 0]
-        whole = query_full(model, graph, np.array([4, 1, 2]), training)
-        assert torch.equal(torch.cat(each), whole)
+        assert torch.equal(torch.cat(each), model.on_graph(graph, np.array([4, 1, 2])))
 
 
 def test_nothing_compiles_the_query_again(graph: Graph) -> None:
@@ -109,5 +109,5 @@ def test_nothing_compiles_the_query_again(graph: Graph) -> None:
     read_only.setflags(write=False)
     for one, head in ((graph, "relu"), (dense, "l2"), (dense, "direct")):
         for nodes in (np.arange(3), read_only, np.arange(8)[::2]):
-            fused_logits(model_for(one, head=head), one, nodes)
-    assert len(fused_query.logits.signatures) == 1
+            model_for(one, head=head).on_graph(one, nodes)
+    assert len(query.logits.signatures) == 1

@@ -9,11 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsage.compiled import LINE
-from fedsage.graph.graph import Graph
-from fedsage.models.fused_rows import LANES
-from fedsage.models.graphsage import SageShape
-from fedsage.models.training import Training
+from fedsage.kernels.lowlevel import LANES, LINE
 from fedsage.shapes import Array
 
 MOST_SIZES = 4  # kept at a time
@@ -71,20 +67,26 @@ class Sizes(NamedTuple):
     classes: int
 
 
-def sizes_of(graph: Graph, shape: SageShape, training: Training) -> Sizes:
+def sizes_of(
+    num_nodes: int,
+    dense: bool,
+    weights: tuple[Array, ...],
+    batch_size: int,
+    fanouts: tuple[int, ...],
+) -> Sizes:
     """Graphs of about the same size share one: their nodes are rounded up."""
-    nodes = 1 << (graph.num_nodes - 1).bit_length()
-    direct = shape.head == "direct"
-    (fan_1, fan_2), (d1, d2) = training.fanouts, shape.widths
+    nodes = 1 << (num_nodes - 1).bit_length()
+    first, second = fanouts
+    d2 = len(weights[5])
     return Sizes(
         nodes=nodes,
-        features=graph.num_features,
-        dense=isinstance(graph.x, np.ndarray),
-        batch=min(training.batch_size, nodes),
-        fanouts=(fan_1, fan_2),
-        widths=(d1, shape.num_classes if direct else d2),
-        head=0 if direct else d2,
-        classes=shape.num_classes,
+        features=len(weights[0]),
+        dense=dense,
+        batch=min(batch_size, nodes),
+        fanouts=(first, second),
+        widths=(len(weights[2]), d2),
+        head=d2 if len(weights) == 8 else 0,
+        classes=len(weights[-1]),
     )
 
 

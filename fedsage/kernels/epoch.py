@@ -1,7 +1,7 @@
 """One epoch of GraphSage training compiled for CPUs: sampling, forward, backward, optimizer.
 
 The same formulas and the same draws as ``train.py`` and ``graphsage.py``, for two layers;
-the tests hold both together. Called through ``fused.py`` and by nobody else. All arrays are
+the tests hold both together. Called through the door and by nobody else. All arrays are
 float32 and C-contiguous; weights, moments and the random stream are changed in place.
 """
 
@@ -12,15 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.compiled import OPTIONS, kept_on_disk
-from fedsage.models.fused_cache import SOURCES_STAMP
-from fedsage.models.fused_parts import (
-    ADAM,
-    ADAMW,
+from fedsage.kernels.compiling import OPTIONS, kept_on_disk
+from fedsage.kernels.parts import (
     DIRECT,
     L2,
     RELU,
-    SGD,
     add_means,
     add_means_gradient,
     add_product,
@@ -43,8 +39,6 @@ from fedsage.models.fused_parts import (
     update,
 )  # fmt: skip
 
-__all__ = ["ADAM", "ADAMW", "DIRECT", "L2", "RELU", "SGD", "epoch"]
-
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
 
@@ -53,7 +47,7 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
     """One pass over ``nodes`` (in order), one optimizer step a batch; the summed loss.
 
     ``weights``, ``firsts`` and ``seconds`` (the moments) are tuples in the same order; ``work``
-    is room to work in, as ``fused_room.py`` lays it out; ``settings`` begin with the number
+    is room to work in, as ``room.py`` lays it out; ``settings`` begin with the number
     of steps that the optimizer has made. All are plain tuples: kept code names the types of
     its arguments, and a class of ours that has moved could not be found when it is loaded.
     """
@@ -179,4 +173,4 @@ def with_stamp(stamp: int) -> Any:
     return epoch
 
 
-epoch = kept_on_disk(with_stamp(SOURCES_STAMP))
+epoch = kept_on_disk(with_stamp)

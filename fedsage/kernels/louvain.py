@@ -5,34 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
-from fedsage.compiled import LINE, kept_on_disk, prefetch, stamp_of
-from fedsage.graph.graph import frozen
-from fedsage.shapes import Array, NodeIds
+from fedsage.kernels.compiling import kept_on_disk
+from fedsage.kernels.lowlevel import LINE, prefetch
 
 AHEAD = 2  # nodes
 
 # mypy: disable-error-code="no-untyped-def"
-
-
-def moved(
-    indptr: Int[Array, " pointers"], indices: Int[Array, " twice_E"], order: NodeIds, least: int
-) -> NodeIds:
-    """The community of every node once fewer than ``least`` nodes move in a pass.
-
-    Nodes are visited in ``order``. Moving v, of degree d, into community c adds
-    (links from v to c) / m − d · (degrees in c) / 2m² to modularity; times 2m² both terms are
-    whole numbers, so that comparing them is exact, and every move is a gain.
-    """
-    degrees = np.diff(indptr)
-    short = np.int32 if len(indices) < 2**31 else np.int64
-    tally = np.zeros((len(order), 2), dtype=short)
-    tally[:, 1] = degrees
-    community = np.arange(len(order), dtype=np.int32)
-    near = np.empty(int(degrees.max(initial=0)) + 1, dtype=np.int32)
-    move(frozen(indptr.view()), frozen(indices.view()), order, least, community, tally, near)
-    return community
 
 
 def with_stamp(stamp: int) -> Any:
@@ -85,4 +64,4 @@ def with_stamp(stamp: int) -> Any:
     return move
 
 
-move = kept_on_disk(with_stamp(stamp_of()))
+move = kept_on_disk(with_stamp)

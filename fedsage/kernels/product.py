@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsage.compiled import kept_on_disk
-from fedsage.models.fused_cache import SOURCES_STAMP
-from fedsage.models.fused_rows import add_rows
+from fedsage.kernels.compiling import kept_on_disk
+from fedsage.kernels.lowlevel import add_rows
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -26,4 +25,4 @@ def with_stamp(stamp: int) -> Any:
     return add_product
 
 
-add_product = kept_on_disk(with_stamp(SOURCES_STAMP))
+add_product = kept_on_disk(with_stamp)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedsage.compiled import LINE, OPTIONS, prefetch
-from fedsage.models.fused_rows import add_rows, spread_row
+from fedsage.kernels.compiling import OPTIONS
+from fedsage.kernels.lowlevel import LINE, add_rows, prefetch, spread_row
 
 RELU, L2, DIRECT = 0, 1, 2  # heads
 ADAM, ADAMW, SGD = 0, 1, 2  # optimizers

@@ -1,0 +1,94 @@
+"""GraphSage of two layers by compiled code, on torch's own weights: an epoch and a query."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsage.config import ClassifierConfig, Head, ModelConfig
+from fedsage.graph.graph import Graph
+from fedsage.kernels import door
+from fedsage.kernels.door import Arrays
+from fedsage.models.dropout import threshold
+from fedsage.models.parameters import Logits
+from fedsage.shapes import NodeIds
+
+
+def epoch(
+    weights: list[Tensor],
+    model: ModelConfig,
+    optimizer: torch.optim.Optimizer,
+    graph: Graph,
+    nodes: NodeIds,
+    classifier: ClassifierConfig,
+    generator: np.random.Generator,
+) -> float:
+    """``torch_epoch`` by the compiled kernel: weights and moments are changed in place."""
+    order = nodes[generator.permutation(len(nodes))]
+    moments, step = moments_of(optimizer, weights)
+    loss = door.epoch(
+        generator,
+        order,
+        graph.y[order],
+        (graph.indptr, graph.indices),
+        features_of(graph),
+        arrays_of(weights),
+        moments,
+        step,
+        door.Training(
+            head=model.head,
+            optimizer=classifier.optimizer,
+            eta=classifier.eta,
+            weight_decay=classifier.weight_decay,
+            threshold=threshold(model.dropout),
+            batch_size=classifier.batch_size,
+            fanouts=classifier.fanouts,
+        ),
+    )
+    num_steps = -(-len(nodes) // classifier.batch_size)
+    for weight in () if classifier.optimizer == "sgd" else weights:
+        optimizer.state[weight]["step"].fill_(step + num_steps)
+    return loss / len(nodes)
+
+
+def logits(weights: list[Tensor], head: Head, graph: Graph, nodes: NodeIds) -> Logits:
+    """``GraphSage.torch_logits`` by the compiled kernel."""
+    links = graph.indptr, graph.indices
+    found = door.logits(nodes, links, features_of(graph), arrays_of(weights), head)
+    return torch.from_numpy(found)
+
+
+def arrays_of(weights: list[Tensor]) -> Arrays:
+    """The memory of weights."""
+    return tuple(weight.detach().numpy() for weight in weights)
+
+
+def features_of(graph: Graph) -> Arrays:
+    """The arrays that X is made of."""
+    x = graph.x
+    return (x,) if isinstance(x, np.ndarray) else (x.indptr, x.indices, x.data)
+
+
+def moments_of(
+    optimizer: torch.optim.Optimizer, weights: list[Tensor]
+) -> tuple[tuple[Arrays, Arrays], float]:
+    """Both moments of each weight, laid out flat, and how many steps the optimizer has made.
+
+    They are the optimizer's own, so that it finds them changed; SGD has none.
+    """
+    if isinstance(optimizer, torch.optim.SGD):
+        nothing = (np.empty(0, np.float32),) * len(weights)
+        return (nothing, nothing), 0.0
+    states = [optimizer.state[weight] for weight in weights]
+    for state, weight in zip(states, weights, strict=True):
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = (
+                torch.zeros_like(weight, requires_grad=False) for _ in range(2)
+            )
+    firsts, seconds = (
+        tuple(state[name].view(-1).numpy() for state in states)
+        for name in ("exp_avg", "exp_avg_sq")
+    )
+    return (firsts, seconds), float(states[0]["step"])

@@ -1,0 +1,69 @@
+"""An MLP whose answers are passed on along links: APPNP (Gasteiger et al., 2019).
+
+Training looks at features alone and at no link; links come in when the model is queried.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedsage.models.backbone import backbone
+from fedsage.models.edges import Edges, smoothed
+from fedsage.models.layers import Layers, glorot
+from fedsage.models.parameters import Hidden, Inputs, Logits
+from fedsage.models.sparse import product
+
+
+class DenseLayer(nn.Module):
+    """A linear layer on each row's own features."""
+
+    def __init__(self, d_in: int, d_out: int, generator: np.random.Generator) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(glorot(d_in, d_out, generator))
+        self.bias = nn.Parameter(torch.zeros(d_out))
+
+    def forward(self, h: Inputs, edges: Edges) -> Hidden:
+        """No link is looked at."""
+        return product(h, self.weight) + self.bias
+
+
+@backbone("propagate")
+class Propagate(Layers):
+    """An MLP on features alone, whose answers are passed on along links in queries."""
+
+    trains_on_links: ClassVar[bool] = False
+
+    def new_layer(
+        self, k: int, d_in: int, d_out: int, generator: np.random.Generator
+    ) -> nn.Module:
+        """A layer of the MLP."""
+        return DenseLayer(d_in, d_out, generator)
+
+    def on_edges(
+        self, h: Inputs, edges: Edges, generator: np.random.Generator | None = None
+    ) -> Logits:
+        r"""The MLP's answers in training; elsewhere those of all rows, mixed by PageRank.
+
+        .. math::
+            z^0 = \mathrm{MLP}(x), \quad
+            z^{k+1} = (1 - \alpha) \tilde D^{-1/2} \tilde A \tilde D^{-1/2} z^k + \alpha z^0
+
+        with ``model.teleport`` for :math:`\alpha` and ``model.steps`` for the last k.
+
+        Note:
+            In a sampled neighborhood nobody is drawn for the rows at its rim: these keep what
+            they say by themselves.
+        """
+        own = super().on_edges(h, edges, generator)
+        if generator is not None:
+            return own
+        alpha = self.shape.model.teleport
+        rim = torch.from_numpy(edges.cut_off)[:, None].to(own.device)
+        z = own
+        for _ in range(self.shape.model.steps):
+            z = torch.where(rim, own, (1 - alpha) * smoothed(z, edges) + alpha * own)
+        return z

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fedsage.methods import method as method
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
-    from fedsage.protocol.aggregate import aggregation_rule as aggregation_rule
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import Sealed as Sealed
     from fedsage.protocol.procedures import Summed as Summed
     from fedsage.protocol.procedures import procedure as procedure
+    from fedsage.protocol.server import aggregation_rule as aggregation_rule
     from fedsage.runs.events import Event as Event
     from fedsage.runs.events import HistoryLine as HistoryLine
     from fedsage.runs.execute import RunResult as RunResult
@@ -71,7 +71,7 @@ HOME = {
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",
     "Summed": "fedsage.protocol.procedures",
-    "aggregation_rule": "fedsage.protocol.aggregate",
+    "aggregation_rule": "fedsage.protocol.server",
     "fedsage": "fedsage.methods",
     "load": "fedsage.data.load",
     "load_graph": "fedsage.data.npz",

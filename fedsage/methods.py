@@ -8,12 +8,10 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
-from fedsage.protocol.aggregate import Rule, average
-from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.exchange import NO_CLASSIFIER, Exchange, Progress, RoundRecord
 from fedsage.protocol.messages import Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
-from fedsage.protocol.server import server_execution_for_c, share_of_hits
+from fedsage.protocol.server import Rule, average, server_execution_for_c, share_of_hits
 from fedsage.registry import Registry, is_file, run_file
 
 Selection: TypeAlias = Literal["validation", "last"]

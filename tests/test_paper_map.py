@@ -37,7 +37,7 @@ TABLE = [
     ("Lemma on", "fedsage.theory.bound", "label_norm_bound"),
     ("Lemma on", "fedsage.theory.bound", "trace_bound"),
     ("Procedure B", "fedsage.protocol.server", "server_execution_for_c"),
-    ("Procedure B", "fedsage.protocol.aggregate", "average"),
+    ("Procedure B", "fedsage.protocol.server", "average"),
     ("Procedure F", "fedsage.protocol.owner", "DataOwner.local_update_c"),
 ]
 

@@ -12,7 +12,7 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here, say
-from fedsage.cli.run import num_rounds, run_name, settled_for, unused_folder
+from fedsage.cli.run import num_rounds, run_name, settled_for, short_name, unused_folder
 from fedsage.config import Config
 from fedsage.errors import ConfigError, ProtocolError
 
@@ -88,6 +88,21 @@ def stop(kit: KitFolder) -> None:
 
 
 @app.command()
+def allow(
+    kit: KitFolder,
+    file: Annotated[Path, typer.Argument(help="a Python file that runs may use here")],
+) -> None:
+    """Let runs use a file of your own at this party: a way of mending, a backbone, a rule."""
+    from fedsage.federation.allowed import allow as allow_file
+    from fedsage.federation.kits import open_kit
+    from fedsage.registry import checksum
+
+    opened = open_kit(kit)
+    copy = allow_file(file, opened.ours)
+    print(f"{opened.name} allows {copy.name}, SHA-256 {checksum(str(copy))}")
+
+
+@app.command()
 def status(kit: KitFolder) -> None:
     """Say whether a party runs; with the coordinator's kit, who is connected."""
     needs_nvflare()
@@ -136,7 +151,7 @@ def run(
         dataset="own", owners=owners, partition="folders", deadline=deadline,
         min_owners=min_owners,
     )  # fmt: skip
-    folder = out or unused_folder(run_name(settings, f"federation-{settings.run.method}"))
+    folder = out or unused_folder(run_name(settings, federation=True))
     record = run_between(opened, settings, folder, force, resume)
     show_record(record, json)
 
@@ -183,7 +198,7 @@ def try_(
         aggregate=aggregate, deadline=deadline, min_owners=min_owners,
     )  # fmt: skip
     settings = settled_for(settings)
-    folder = out or unused_folder(run_name(settings, f"federation-{settings.run.method}"))
+    folder = out or unused_folder(run_name(settings, federation=True))
     show_record(rehearse_into(settings, folder, keep, force), json)
 
 
@@ -223,7 +238,7 @@ def run_between(
     if least > owners:
         raise ConfigError(f"--min-owners is {least}, but there are {owners} owners.")
     command = shlex.join(["fedsage", *sys.argv[1:]])
-    label = f"{settings.run.method}, seed {settings.run.seed}"
+    label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
     with rounds(label, num_rounds(settings)) as progress:
         return run_into(kit, settings, folder, command, resume, progress, say)
 

@@ -22,7 +22,7 @@ def choices() -> dict[str, dict[str, str]]:
     """By kind and name, what each says of itself."""
     from fedsage.mending.way import WAYS
     from fedsage.methods import all_methods
-    from fedsage.protocol.aggregate import RULES
+    from fedsage.protocol.server import RULES
     from fedsage.runs.track import TRACKERS
 
     registries: dict[str, Registry[Any]] = {

@@ -195,12 +195,12 @@ def num_rounds(settings: Config) -> int:
     return (mending + settings.classifier.rounds_c) * models
 
 
-def run_name(settings: Config, verb: str | None = None) -> str:
+def run_name(settings: Config, verb: str | None = None, federation: bool = False) -> str:
     """A folder's name that says what was run."""
     data = settings.data
     dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(data.dataset).stem)
     how = re.sub(r"[^A-Za-z0-9.]+", "", data.partition)
-    what = verb or short_name(settings.run.method)
+    what = "federation-" * federation + (verb or short_name(settings.run.method))
     return f"{what}-{dataset}-{data.owners}-{how}-seed{settings.run.seed}"
 
 

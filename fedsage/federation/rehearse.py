@@ -14,6 +14,7 @@ from fedsage.config import Config
 from fedsage.data.load import load, owner_folders
 from fedsage.data.npz import save_graph
 from fedsage.errors import ConfigError
+from fedsage.federation.allowed import allow, files_of
 from fedsage.federation.kits import Kit, make_kits
 from fedsage.federation.operate import await_all, start, stop
 from fedsage.graph.partition import partition
@@ -35,6 +36,8 @@ def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> 
         parties = [kit for kit in kits.values() if kit.role != "coordinator"]
         for kit in parties:
             stack.callback(stop, kit)
+            for file in files_of(config).values():
+                allow(Path(file), kit.ours)
         stack.enter_context(ended_by_signals())
         say("starting the server")
         start(kits["server"], None, say)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -58,7 +59,8 @@ def run_into(
     about = folder / CHECKPOINT / RUN
     if not resume:
         write_settings(folder, settings.model_dump(mode="json"))
-        method = settings.run.method.replace("+", "-plus-").rstrip("-")
+        words = Path(settings.run.method).stem.lower().replace("+", "-plus-")
+        method = re.sub("[^a-z0-9]+", "-", words).strip("-")[:60]
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         write_json(about, {"run": f"{method}-{stamp}", "job": None})
     known = json.loads(about.read_text())

@@ -16,12 +16,11 @@ from fedsage.federation.site import Site
 from fedsage.methods import Method, Outcome, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.aggregate import RULES
 from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.messages import Hits, OwnerId
-from fedsage.protocol.server import share_of_hits
+from fedsage.protocol.server import RULES, share_of_hits
 from fedsage.runs.events import Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import plan_of

@@ -39,8 +39,7 @@ from fedsage.protocol.agreement import (
     Step,
 )
 from fedsage.protocol.door import Door
-from fedsage.protocol.form import Doubles
-from fedsage.protocol.messages import Ask
+from fedsage.protocol.messages import Ask, Doubles
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Kept, Open, Procedure, Summed, procedure, procedures_in

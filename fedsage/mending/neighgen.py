@@ -16,9 +16,19 @@ from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.form import AtMost, Each, Form, form_of, misfit
 from fedsage.protocol.guard import UPDATE, norm_of
-from fedsage.protocol.messages import Ask, Mended, OwnerId, combined, message
+from fedsage.protocol.messages import (
+    Ask,
+    AtMost,
+    Each,
+    Form,
+    Mended,
+    OwnerId,
+    combined,
+    form_of,
+    message,
+    misfit,
+)
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Sealed, Summed, procedure

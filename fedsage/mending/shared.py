@@ -15,13 +15,12 @@ from fedsage.mending.neighgen import (
 from fedsage.mending.way import way_of_mending
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of
-from fedsage.protocol.aggregate import average
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.form import form_of
 from fedsage.protocol.guard import UPDATE, distance_of
-from fedsage.protocol.messages import Mended, divided, message
+from fedsage.protocol.messages import Mended, divided, form_of, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.server import average
 
 
 @message

@@ -24,8 +24,7 @@ from fedsage.mending.way import way_of_mending
 from fedsage.models.parameters import sha256_of
 from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.form import AtMost
-from fedsage.protocol.messages import Mended, OwnerId, message
+from fedsage.protocol.messages import AtMost, Mended, OwnerId, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, procedure

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsage.errors import PrivacyError, StorageError
-from fedsage.protocol.form import misfit
-from fedsage.protocol.messages import tensors_in
+from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure
 from fedsage.protocol.wire import encode

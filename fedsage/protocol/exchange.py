@@ -8,18 +8,63 @@ stops. What an owner must not miss (its graph mended) is sent again before anyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.guard import Guard
-from fedsage.protocol.messages import OwnerId, added, divided
+from fedsage.protocol.messages import Classifier, OwnerId, View, added, divided
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed, Use
-from fedsage.protocol.progress import FORGET, Journal, OnRound, Progress, RoundRecord, ignore
+
+NO_CLASSIFIER = Classifier({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One finished round, for progress lines and learning curves."""
+
+    phase: Literal["mending", "training"]
+    t: int
+    loss: float  # mean over owners
+    validation: float | None  # accuracy of the averaged classifier on validation nodes
+    classifier: Classifier | None = None  # after it, where there is one
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a method has come: all that the server must remember between two rounds."""
+
+    phase: Literal["mending", "training"]
+    t: int  # rounds of that phase that are over
+    kept: Parameters = field(default_factory=dict)  # by a way of mending, from round to round
+    classifier: Classifier = NO_CLASSIFIER
+    best: Classifier = NO_CLASSIFIER  # if another one
+    best_round: int = -1
+    best_validation: float = -1.0
+    best_view: View = "plain"
+
+
+class Journal:
+    """Where a method writes how far it has come, and where it starts. This one forgets."""
+
+    start = Progress("mending", 0)
+
+    def keep(self, progress: Progress) -> None:
+        """Called after every round."""
+
+
+OnRound: TypeAlias = Callable[[RoundRecord], None]
+FORGET = Journal()
+
+
+def ignore(record: RoundRecord) -> None:
+    """For callers that want no progress."""
+
 
 Unmask: TypeAlias = Callable[[Procedure[Any, Any, Any], Any, Sequence[OwnerId]], Any]
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fedsage.errors import ConfigError
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.form import misfit
-from fedsage.protocol.messages import Classifier, OwnerId, leaves, tensors_in
+from fedsage.protocol.messages import Classifier, OwnerId, leaves, misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 

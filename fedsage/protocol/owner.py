@@ -21,7 +21,6 @@ from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.models.train import train_epoch
-from fedsage.protocol.form import form_of
 from fedsage.protocol.guard import UPDATE, distance_of, norm_of
 from fedsage.protocol.messages import (
     Ask,
@@ -30,6 +29,7 @@ from fedsage.protocol.messages import (
     Hits,
     Mended,
     OwnerId,
+    form_of,
 )
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Kept, Open, Summed, procedure

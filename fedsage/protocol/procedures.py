@@ -27,8 +27,7 @@ from typing import get_type_hints as type_hints
 
 from fedsage.config import Config
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.form import Form
-from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.messages import Form, OwnerId
 
 if TYPE_CHECKING:
     from fedsage.protocol.plan import Plan

@@ -5,13 +5,21 @@ Procedure A is the server's side of NeighGen: ``mending/neighgen.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
+from typing import TypeAlias
 
-from fedsage.protocol.aggregate import Rule
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fedsage.errors import ProtocolError
+from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.registry import Registry
 
 
 def server_execution_for_c(
@@ -47,3 +55,78 @@ def share_of_hits(hits: Hits, view: View = "plain") -> float:
     """Accuracy over the nodes that were asked about, queried on G_i, on G'_i or on both."""
     right: int = getattr(hits, view)
     return right / max(hits.total, 1)
+
+
+Rule: TypeAlias = Callable[[Sequence[Parameters], Sequence[float]], Parameters]
+RULES: Registry[Rule] = Registry("rule", "aggregation_rule", "fedsage.protocol.server")
+aggregation_rule = RULES
+
+
+@aggregation_rule("mean")
+def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    r"""Procedure B, the mean: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
+
+    Note:
+        Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
+        is the mean of the original FedAvg. It moves from the mean of some to that of one
+        more, so that no copy of all is made and owners who agree get what they agree on.
+    """
+    if not all_phi:
+        raise ProtocolError(
+            "Cannot average: no owner returned a classifier this round. Check that the "
+            "owners are running."
+        )
+    mean = {name: weight.clone() for name, weight in all_phi[0].items()}
+    shares = [
+        weight / total if total else 0.0
+        for weight, total in zip(weights, accumulate(weights), strict=True)
+    ]
+    for phi, share in zip(all_phi[1:], shares[1:], strict=True):
+        for name, weight in mean.items():
+            weight.lerp_(phi[name], share)
+    return mean
+
+
+def stacked(all_phi: Sequence[Parameters], name: str) -> Float[Tensor, "M ..."]:
+    """One weight as all owners have it."""
+    return torch.stack([phi[name] for phi in all_phi])
+
+
+@aggregation_rule("median")
+def median(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    """The median of each weight: outvotes a few owners, whatever they say they weigh."""
+    return {name: middle(stacked(all_phi, name)) for name in all_phi[0]}
+
+
+def middle(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
+    """The median, of an even number the mean of the middle two."""
+    ordered = values.sort(dim=0).values
+    count = len(values)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+@aggregation_rule("trimmed-mean")
+def trimmed_mean(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    """The mean of each weight without its largest and smallest fifth, at least one of each."""
+    count = len(all_phi)
+    cut = max(1, count // 5) if count > 2 else 0
+    return {
+        name: stacked(all_phi, name).sort(dim=0).values[cut : count - cut].mean(dim=0)
+        for name in all_phi[0]
+    }
+
+
+@aggregation_rule("krum")
+def krum(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+    """Krum: the one whose nearest others are nearest; up to (M − 3) / 2 may be hostile."""
+    count = len(all_phi)
+    hostile = max(0, (count - 3) // 2)
+    points = torch.stack([flat(phi).double() for phi in all_phi])
+    squares = (points[:, None] - points[None]).square().sum(dim=2)
+    nearest = squares.sort(dim=1).values[:, 1 : max(2, count - hostile - 1)]
+    return all_phi[int(nearest.sum(dim=1).argmin())]
+
+
+def flat(parameters: Parameters) -> Float[Tensor, " weights"]:
+    """All weights in one row, in name order."""
+    return torch.cat([parameters[name].flatten() for name in sorted(parameters)])

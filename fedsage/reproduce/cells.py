@@ -85,9 +85,7 @@ def run_cells(
         record, lines = found["record"], found["history"]
         if record["format"] == 1:  # kept by an earlier version
             record = with_phases(record)
-            lines = [
-                line | {"phase": EARLIER.get(line["phase"], line["phase"])} for line in lines
-            ]
+            lines = [line | {"phase": EARLIER[line["phase"]]} for line in lines]
         done.append(FinishedCell(cell.labels, seed, mark, found["commit"], record, lines))
     return done
 

@@ -16,7 +16,7 @@ from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
 from fedsage.mending.way import Way
 from fedsage.methods import Method, find_method
-from fedsage.protocol.aggregate import RULES, Rule
+from fedsage.protocol.server import RULES, Rule
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan

@@ -17,12 +17,12 @@ from fedsage.mending.way import Way
 from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
-from fedsage.protocol.aggregate import Rule
+from fedsage.protocol.server import Rule
 from fedsage.protocol.engine import Traffic, no_traffic
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase
-from fedsage.protocol.progress import FORGET, Journal, RoundRecord
+from fedsage.protocol.exchange import FORGET, Journal, RoundRecord
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
 from fedsage.runs.setup import Setup, data_owners
 

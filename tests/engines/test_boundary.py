@@ -16,7 +16,7 @@ import torch
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.protocol import aggregate, exchange, server
+from fedsage.protocol import exchange, server
 from fedsage.protocol.messages import MESSAGES
 from fedsage.protocol.wire import Message, encode
 from tests.small import exchange_on, owners_of, small_setup, trained
@@ -164,7 +164,7 @@ def imported_by(source: str) -> list[str]:
     return found + [alias.name for node in plain for alias in node.names]
 
 
-@pytest.mark.parametrize("module", [server, exchange, aggregate])
+@pytest.mark.parametrize("module", [server, exchange])
 def test_the_server_knows_no_graph(module: ModuleType) -> None:
     assert imported_by("import numpy as np\nfrom scipy import sparse") == ["scipy", "numpy"]
     imported = imported_by(Path(str(module.__file__)).read_text())

@@ -21,6 +21,7 @@ from fedsage.models.classifier import load_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.engine import Miss
+from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import encode
@@ -265,8 +266,8 @@ def test_a_reply_that_is_none_is_left_out(parts: dict[str, Any], why: str) -> No
     exchange = Exchange(engine_with({"a": right, "b": altered(**parts)}))
     assert set(asked_to_test(exchange)) == {0}
     assert why in exchange.misses[0].why
+    strict = engine_with({"a": right, "b": altered(**parts)}, least=2)
     with pytest.raises(ProtocolError, match="Owner b: "):
-        strict = engine_with({"a": right, "b": altered(**parts)}, least=2)
         asked_to_test(Exchange(strict))
 
 

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from fedsage.config import Config
 from fedsage.data.npz import load_graph
+from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.federation.serve import FEDERATED, serve
+from fedsage.federation.allowed import allow, checksums_of, with_own_copies
+from fedsage.federation.serve import Served, federated, serve
 from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
+from fedsage.mending.classes import ClassLinks, count_class_links
+from fedsage.mending.subspace import Sketch, sketch_features
+from fedsage.methods import all_methods, find_method
 from fedsage.models.classifier import load_models
-from fedsage.protocol.messages import Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
-from fedsage.protocol.wire import encode
-from fedsage.runs.events import HistoryLine
-from fedsage.runs.execute import ignore_line, run_config
-from tests.federation.conftest import NAMES, SiteEngine, config_for
+from fedsage.protocol.door import Door
+from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.wire import decode, encode
+from fedsage.runs.events import HistoryLine, Observer, ignore_event
+from fedsage.runs.execute import RunResult, run_config
+from tests.federation.conftest import (
+    NAMES,
+    SiteEngine,
+    Stop,
+    config_for,
+    into,
+    stop_after,
+)
 
 Make = Callable[[], list[Site]]
+FEDERATED = [name for name in all_methods() if federated(find_method(name), "subspace")]
+
+
+def in_process(config: Config, hospitals: Path) -> RunResult:
+    data = config.data.model_copy(update={"dataset": str(hospitals)})
+    return run_config(config.model_copy(update={"data": data}))
+
+
+def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
+    ways = ("classes", "copy", "neighgen", "none", "shared", "subspace")
+    assert set(FEDERATED) == {"fedsage", "fedsage+", *(f"fedsage+{way}" for way in ways)}
 
 
 @pytest.mark.parametrize("method", FEDERATED)
@@ -30,10 +58,9 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
 ) -> None:
     config = config_for(method)
     there = serve(
-        config, SiteEngine(sites()), NAMES, "r1", "1.0", tmp_path / "server", ignore_line
+        config, SiteEngine(sites()), NAMES, "r1", "1.0", tmp_path / "server", ignore_event
     )
-    data = config.data.model_copy(update={"dataset": str(hospitals)})
-    here = run_config(config.model_copy(update={"data": data}), ignore_line)
+    here = in_process(config, hospitals)
     assert there.record.model_sha256 == here.record.model_sha256
     assert there.record.accuracy == here.record.accuracy
     assert there.record.accuracy["global"] is None
@@ -42,7 +69,7 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
 def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: Path) -> None:
     config = config_for("fedsage+neighgen")
     made = sites()
-    serve(config, SiteEngine(made), NAMES, "r1", "1.0", tmp_path / "server", ignore_line)
+    serve(config, SiteEngine(made), NAMES, "r1", "1.0", tmp_path / "server", ignore_event)
     for site in made:
         folder = tmp_path / site.name / "r1"
         (model,) = load_models(folder)
@@ -59,7 +86,7 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
 def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
     serve(
-        config_for("fedsage+neighgen"), engine, NAMES, "r1", "1.0", tmp_path / "s", ignore_line
+        config_for("fedsage+neighgen"), engine, NAMES, "r1", "1.0", tmp_path / "s", ignore_event
     )
     for i, name in enumerate(NAMES):
         lines = (tmp_path / name / "r1" / "sent.jsonl").read_text().splitlines()
@@ -72,7 +99,7 @@ def test_no_cell_of_a_table_is_in_a_message(sites: Make, tmp_path: Path) -> None
     """Ids and single values of the first owner, searched in every frame that left it."""
     made = sites()
     engine = SiteEngine(made)
-    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     tables = made[0].owned.tables
     assert tables is not None
     body = b"".join(frame for i, frame in engine.frames if i == 0)
@@ -86,27 +113,17 @@ def test_no_cell_of_a_table_is_in_a_message(sites: Make, tmp_path: Path) -> None
 def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     sites: Make, tmp_path: Path
 ) -> None:
-    class Stop(Exception):
-        pass
-
     config = config_for("fedsage+neighgen")
     whole: list[HistoryLine] = []
     wanted = serve(
-        config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", whole.append
+        config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", into(whole)
     )
     for rounds in (1, 3, 5):
-        seen: list[HistoryLine] = []
-
-        def on_line(line: HistoryLine, seen: list[HistoryLine] = seen, n: int = rounds) -> None:
-            seen.append(line)
-            if len(seen) == n:
-                raise Stop
-
         run, folder = f"after-{rounds}", tmp_path / f"server-{rounds}"
         with pytest.raises(Stop):
-            serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, on_line)
+            serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, stop_after(rounds))
         lines: list[HistoryLine] = []
-        again = serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, lines.append)
+        again = serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, into(lines))
         assert again.record.model_sha256 == wanted.record.model_sha256
         assert [line.loss for line in lines] == [line.loss for line in whole]
 
@@ -114,7 +131,13 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_round(
 def test_another_version_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"server has fedsage 2\.0, owner east has 1\.0"):
         serve(
-            config_for("fedsage"), SiteEngine(sites()), NAMES, "r", "2.0", tmp_path, ignore_line
+            config_for("fedsage"),
+            SiteEngine(sites()),
+            NAMES,
+            "r",
+            "2.0",
+            tmp_path,
+            ignore_event,
         )
 
 
@@ -122,47 +145,312 @@ def test_another_schema_is_named_on_both_sides(sites: Make, tmp_path: Path) -> N
     made = sites()
     object.__setattr__(made[2].owned.tables.schema, "class_names", ("ill", "other"))  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match=r"schema differs: owner east has .*, owner west has"):
-        serve(config_for("fedsage"), SiteEngine(made), NAMES, "r", "1.0", tmp_path, ignore_line)
+        serve(
+            config_for("fedsage"), SiteEngine(made), NAMES, "r", "1.0", tmp_path, ignore_event
+        )
 
 
-@pytest.mark.parametrize("method", ["globsage", "locsage", "oracle", "mine.py"])
+@pytest.mark.parametrize("method", ["globsage", "locsage", "locsage+", "oracle"])
 def test_what_cannot_be_federated_is_refused(method: str, sites: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be run between separate owners"):
-        serve(config_for(method), SiteEngine(sites()), NAMES, "r", "1.0", tmp_path, ignore_line)
+        serve(
+            config_for(method), SiteEngine(sites()), NAMES, "r", "1.0", tmp_path, ignore_event
+        )
 
 
 def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
-    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     site = engine.sites[0]
     for procedure in ("sketch_features", "count_class_links", "local_request", "no such thing"):
         with pytest.raises(PrivacyError, match="no part of the agreed run"):
             site.answer(procedure, encode(Ask(0)))
 
 
-WRONG = {
-    "another type": ("test_classifier", Ask(0), ProtocolError),
+@pytest.fixture
+def door(sites: Make, tmp_path: Path) -> Door:
+    """The first owner's, after a run of FedSage."""
+    engine = SiteEngine(sites())
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+    return engine.sites[0].door
+
+
+def fitting(door: Door) -> ClassifierUpdate:
+    """An answer to procedure F, as agreed."""
+    assert door.plan is not None
+    return ClassifierUpdate(dict(door.plan.phi.phi), {}, 1.0, 0.5)
+
+
+def with_first(update: ClassifierUpdate, change: Callable[[Any], Any]) -> ClassifierUpdate:
+    name, weight = next(iter(update.phi.items()))
+    return replace(update, phi=update.phi | {name: change(weight)})
+
+
+WRONG: dict[str, tuple[Callable[[ClassifierUpdate], Any], str]] = {
+    "another message": (lambda u: Hits(1, 1, 1, 2), "answered with a ClassifierUpdate"),
+    "the question": (lambda u: Ask(0), "answered with a ClassifierUpdate"),
+    "bytes": (lambda u: encode(u), "answered with a ClassifierUpdate"),
+    "rows of features": (lambda u: torch.ones(3, 5), "answered with a ClassifierUpdate"),
     "a larger classifier": (
-        "local_update_c", ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0), PrivacyError
+        lambda u: ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0), "is missing|is there"
     ),
-    "not asked for": ("sketch_features", Sketch(torch.ones(3, 3)), PrivacyError),
-    "class links": ("count_class_links", ClassLinks(torch.ones(2, 2)), PrivacyError),
+    "more rows": (lambda u: with_first(u, lambda w: torch.cat([w, w])), "is of shape"),
+    "fewer rows": (lambda u: with_first(u, lambda w: w[1:]), "is of shape"),
+    "other numbers": (lambda u: with_first(u, lambda w: w.double()), "is of type"),
+    "no tensor": (lambda u: with_first(u, lambda w: 1.0), "is no tensor"),
+    "a weight more": (
+        lambda u: replace(u, phi=u.phi | {"rows": torch.ones(9, 4)}), "rows is there"),
+    "a weight less": (lambda u: replace(u, phi={}), "is missing"),
+    "moments that are none": (
+        lambda u: replace(u, moments={"rows": torch.ones(9, 4)}), "moment"),
+    "moments of another shape": (
+        lambda u: replace(u, moments={f"{k}.exp_avg": torch.ones(99, 99) for k in u.phi}),
+        "moment"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_the_gate_refuses_what_does_not_fit(case: str, sites: Make, tmp_path: Path) -> None:
+def test_the_door_refuses_what_does_not_fit(case: str, door: Door) -> None:
+    change, why = WRONG[case]
+    assert door.folder is not None
+    before, passed = (door.folder / "sent.jsonl").read_text(), door.passed
+    with pytest.raises(PrivacyError, match=f"must not leave: .*({why})"):
+        door.let_out(DataOwner.local_update_c, change(fitting(door)))
+    assert (door.folder / "sent.jsonl").read_text() == before and door.passed == passed
+    frame = door.let_out(DataOwner.local_update_c, fitting(door))
+    assert decode(ClassifierUpdate, frame).weight == 1.0
+    last = (door.folder / "sent.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["sha256"] == door.passed != passed
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (sketch_features, Sketch(torch.ones(5, 3))),
+        (count_class_links, ClassLinks(torch.ones(2, 2))),
+    ],
+)
+def test_the_door_refuses_what_was_not_agreed(asked: Any, message: Any, door: Door) -> None:
+    """FedSage was agreed on, which needs neither: also where the answer would be right."""
+    assert door.folder is not None
+    before = (door.folder / "sent.jsonl").read_text()
+    with pytest.raises(PrivacyError, match="no part of the agreed run"):
+        door.asked(asked.name)
+    with pytest.raises(PrivacyError):
+        door.let_out(asked, message)
+    assert (door.folder / "sent.jsonl").read_text() == before
+    assert door.asked("test_classifier") is DataOwner.test_classifier
+
+
+def test_a_question_that_cannot_be_read_is_not_answered(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
-    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_line)
-    procedure, message, error = WRONG[case]
-    gate = engine.sites[0].gate
-    before = (gate.folder / "sent.jsonl").read_text()
-    with pytest.raises(error):
-        gate.check(procedure, encode(message))
-    with pytest.raises(ProtocolError):
-        gate.check("test_classifier", b"garbage")
-    assert (gate.folder / "sent.jsonl").read_text() == before
-    gate.check("test_classifier", encode(Hits(1, 1, 1, 2)))
+    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+    sent = tmp_path / "east" / "r" / "sent.jsonl"
+    before = sent.read_text()
+    for frame in (b"garbage", encode(Hits(1, 1, 1, 2))):
+        with pytest.raises(ProtocolError):
+            engine.sites[0].answer("test_classifier", frame)
+    assert sent.read_text() == before
+
+
+OWN_WAY = """
+'''Every training node gets the mean of all owners' rows.'''
+
+import numpy as np
+import torch
+
+import fedsage as fs
+
+
+@fs.message
+class Rows:
+    total: torch.Tensor
+    count: torch.Tensor
+
+
+@fs.procedure(
+    phase="mending",
+    uses=fs.Summed,
+    shapes=lambda plan: {"total": (plan.d_x,), "count": (1,)},
+    leaves="Before training, once: the sum of your training rows, and how many there are.",
+)
+def add_up_rows(owner: fs.DataOwner, ask: fs.Ask) -> Rows:
+    train = owner.split.train
+    total = np.asarray(owner.graph.x[train].sum(axis=0), dtype=np.float32).ravel()
+    return Rows(torch.from_numpy(total), torch.full((1,), float(len(train))))
+
+
+@fs.procedure(phase="mending", owed=True)
+def attach_mean(owner: fs.DataOwner, rows: Rows) -> fs.Mended:
+    train = owner.split.train
+    mean = (rows.total / rows.count).numpy()
+    return owner.attach(fs.Generated.of(train, np.tile(mean, (len(train), 1)), owner.graph))
+
+
+@fs.way_of_mending("mean-row")
+def by_mean_row(exchange: fs.Exchange) -> None:
+    '''The mean row as a neighbor of every training node.'''
+    exchange.all(attach_mean, exchange.sum(add_up_rows, fs.Ask(0)))
+"""
+
+
+@pytest.fixture
+def own_way(tmp_path: Path) -> Path:
+    """A way of mending in a user's file, on the coordinator's machine."""
+    path = tmp_path / "coordinator" / "mean_row.py"
+    path.parent.mkdir()
+    path.write_text(OWN_WAY)
+    return path
+
+
+@pytest.fixture
+def houses(hospitals: Path, tmp_path: Path) -> Make:
+    """As ``sites``, but each in a kit of its own: none sees what another has allowed."""
+
+    def make() -> list[Site]:
+        return [
+            Site(n, read_owned(hospitals / n), tmp_path / n / "runs", "1.0", lambda words: None)
+            for n in NAMES
+        ]
+
+    return make
+
+
+def named_as(path: Path, how: str) -> Config:
+    if how == "the method":
+        return config_for(f"fedsage+{path}")
+    return config_for("fedsage+", mend={"how": str(path)})
+
+
+def serve_own(
+    config: Config, engine: SiteEngine, folder: Path, observe: Observer = ignore_event
+) -> Served:
+    """Serve as NVFlare's server does: by its own copy, with the settings as they were given."""
+    files = checksums_of(config)
+    own = with_own_copies(config, files, folder)
+    given = config.model_dump_json()
+    return serve(own, engine, NAMES, "r", "1.0", folder / "r", observe, given, files)
+
+
+@pytest.mark.parametrize("how", ["the method", "the setting"])
+def test_a_user_s_way_of_mending_works_where_everyone_has_allowed_it(
+    how: str, own_way: Path, houses: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    for party in (*NAMES, "server"):
+        allow(own_way, tmp_path / party)
+    config, engine = named_as(own_way, how), SiteEngine(houses())
+    there = serve_own(config, engine, tmp_path / "server")
+    here = in_process(config, hospitals)
+    assert there.record.model_sha256 == here.record.model_sha256
+    assert there.record.accuracy == here.record.accuracy
+    plain = in_process(config_for("fedsage"), hospitals)
+    assert there.record.model_sha256 != plain.record.model_sha256  # it was mended
+    for i, name in enumerate(NAMES):
+        folder = tmp_path / name / "runs" / "r"
+        assert "the sum of your training rows" in (folder / "what-leaves.txt").read_text()
+        sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
+        assert [one["procedure"] for one in sent] == [p for j, p in engine.log if j == i]
+        (rows,) = [one for one in sent if one["type"] == "Rows"]
+        assert rows["shapes"] == [[1], [engine.sites[i].plan.d_x]]
+        mended = load_graph(folder / "mended.npz")
+        site = engine.sites[i]
+        assert mended.num_nodes == site.owned.num_nodes + len(site.split.train)
+
+
+def test_a_run_by_a_user_s_way_of_mending_goes_on_after_a_kill(
+    own_way: Path, houses: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    for party in (*NAMES, "server"):
+        allow(own_way, tmp_path / party)
+    config = named_as(own_way, "the method")
+    with pytest.raises(Stop):
+        serve_own(config, SiteEngine(houses()), tmp_path / "server", stop_after(2))
+    engine = SiteEngine(houses())
+    again = serve_own(config, engine, tmp_path / "server")
+    assert again.record.resumed == 1
+    assert not any(name == "add_up_rows" for _, name in engine.log)
+    here = in_process(config, hospitals)
+    assert again.record.model_sha256 == here.record.model_sha256
+
+
+@pytest.mark.parametrize("how", ["the method", "the setting"])
+@pytest.mark.parametrize("has", ["nothing", "the same name, other content", "another file"])
+def test_a_user_s_file_is_refused_where_an_owner_has_not_allowed_it(
+    has: str, how: str, own_way: Path, houses: Make, tmp_path: Path
+) -> None:
+    for party in ("east", "north", "server"):
+        allow(own_way, tmp_path / party)
+    other = tmp_path / "west's own" / ("other.py" if has == "another file" else own_way.name)
+    other.parent.mkdir()
+    other.write_text(OWN_WAY + "\nraise SystemExit('this was run')\n")
+    if has != "nothing":
+        allow(other, tmp_path / "west")
+    engine = SiteEngine(houses())
+    with pytest.raises(PrivacyError, match=r"mean_row\.py .*which is not allowed here"):
+        serve_own(named_as(own_way, how), engine, tmp_path / "server")
+    west = engine.sites[2]
+    assert west.config is None and not (tmp_path / "west" / "runs").exists()
+    with pytest.raises(PrivacyError, match="no part of the agreed run"):
+        west.answer("add_up_rows", encode(Ask(0)))
+
+
+def test_an_owner_goes_by_the_checksum_and_not_by_what_the_server_says_of_it(
+    own_way: Path, houses: Make, tmp_path: Path
+) -> None:
+    """A path on the owner's own disk, or a checksum left out, gets nobody past it."""
+    from fedsage.protocol.agreement import Agreement
+
+    settings = named_as(own_way, "the method").model_dump_json()
+    for files in ({}, {"run.method": ""}, {"mend.how": checksums_of_file(own_way)}):
+        with pytest.raises(PrivacyError, match="which is not allowed here"):
+            houses()[0].agree(Agreement("r", 0, "1.0", settings, json.dumps(files)))
+
+
+def checksums_of_file(path: Path) -> str:
+    (found,) = checksums_of(named_as(path, "the method")).values()
+    return found
+
+
+def test_a_server_that_has_not_allowed_a_file_does_not_run_it(
+    own_way: Path, houses: Make, tmp_path: Path
+) -> None:
+    for party in NAMES:
+        allow(own_way, tmp_path / party)
+    engine = SiteEngine(houses())
+    with pytest.raises(PrivacyError, match="which is not allowed here"):
+        serve_own(named_as(own_way, "the method"), engine, tmp_path / "server")
+    assert not engine.log
+
+
+def test_a_run_is_not_gone_on_with_by_another_file_of_the_same_name(
+    own_way: Path, houses: Make, tmp_path: Path
+) -> None:
+    for party in (*NAMES, "server"):
+        allow(own_way, tmp_path / party)
+    config = named_as(own_way, "the method")
+    with pytest.raises(Stop):
+        serve_own(config, SiteEngine(houses()), tmp_path / "server", stop_after(2))
+    own_way.write_text(OWN_WAY + "\nCHANGED = True\n")
+    for party in (*NAMES, "server"):
+        allow(own_way, tmp_path / party)
+    with pytest.raises(ConfigError, match="began this run with other"):
+        serve_own(config, SiteEngine(houses()), tmp_path / "server")
+
+
+@pytest.mark.parametrize("owners", ["alone", "whole"])
+def test_a_user_s_method_that_is_not_federated_is_refused(
+    owners: str, sites: Make, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import fedsage as fs\n\n\n"
+        f"@fs.method('mine', owners='{owners}')\nclass Mine(fs.DataOwner):\n    'Mine.'\n"
+    )
+    with pytest.raises(ConfigError, match="cannot be run between separate owners"):
+        serve(
+            config_for(str(path)), SiteEngine(sites()), NAMES, "r", "1.0", tmp_path,
+            ignore_event,
+        )  # fmt: skip
 
 
 def test_a_round_without_an_owner_is_told_and_in_the_report(
@@ -188,7 +476,7 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
     config = config_for("fedsage")
     lines: list[HistoryLine] = []
     engine = Away(sites(), least=2)
-    found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", lines.append)
+    found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", into(lines))
     assert [len(line.without) for line in lines] == [0, 1, 0, 0]
     assert found.record.missed == 1
     folder = tmp_path / "run"
@@ -200,4 +488,4 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
     assert "Rounds without an owner" in text and "asleep" in text and "D2" in text
     assert asdict(lines[1])["without"][0]["owner"] == 2
     with pytest.raises(ProtocolError, match="2 of 3 owners gave an answer"):
-        serve(config, Away(sites()), NAMES, "r2", "1.0", tmp_path / "s2", ignore_line)
+        serve(config, Away(sites()), NAMES, "r2", "1.0", tmp_path / "s2", ignore_event)

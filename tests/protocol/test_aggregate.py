@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.aggregate import RULES as REGISTERED
-from fedsage.protocol.aggregate import average, krum, middle, trimmed_mean
 from fedsage.protocol.messages import ClassifierUpdate
-from fedsage.protocol.server import average_updates
+from fedsage.protocol.server import RULES as REGISTERED
+from fedsage.protocol.server import average, average_updates, krum, middle, trimmed_mean
 
 if TYPE_CHECKING:
     from tests.conftest import Train

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from fedsage.errors import ProtocolError
-from fedsage.protocol.aggregate import average
 from fedsage.protocol.messages import Hits, added
-from fedsage.protocol.server import share_of_hits
+from fedsage.protocol.server import average, share_of_hits
 
 
 def test_the_plain_mean_is_procedure_b() -> None:

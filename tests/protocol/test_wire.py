@@ -26,8 +26,7 @@ from fedsage.protocol.agreement import (
     Step,
 )
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
-from fedsage.protocol.packing import packed, unpacked
-from fedsage.protocol.wire import Message, decode, encode
+from fedsage.protocol.wire import Message, decode, encode, packed, unpacked
 
 WEIGHTS = {
     "layers.0.bias": torch.randn(3),

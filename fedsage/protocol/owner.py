@@ -132,23 +132,6 @@ class DataOwner:
     @procedure(
         phase="training",
         uses=Summed,
-        check=too_many_hits,
-        leaves="In each of these rounds: how many of your validation nodes the classifier of "
-        "all owners gets right.",
-    )
-    def receive_classifier(self, classifier: Classifier) -> Hits:
-        """Procedure B, received: take over φ and say how well it does on validation nodes."""
-        load_parameters(self.model, classifier.phi)
-        moments = self.config.classifier.moments
-        if moments == "averaged":
-            load_moments(self.optimizer, self.model, classifier.moments)
-        elif moments == "reset":
-            self.optimizer = self.new_optimizer()
-        return self.hits(self.split.val)
-
-    @procedure(
-        phase="training",
-        uses=Summed,
         after="receive_classifier",
         shapes=lambda plan: {"phi": form_of(plan.phi.phi)},
         check=strange_update,
@@ -181,6 +164,23 @@ class DataOwner:
             weight=float(len(self.split.train)) if how.weighting == "nodes" else 1.0,
             loss=loss,
         )
+
+    @procedure(
+        phase="training",
+        uses=Summed,
+        check=too_many_hits,
+        leaves="In each of these rounds: how many of your validation nodes the classifier of "
+        "all owners gets right.",
+    )
+    def receive_classifier(self, classifier: Classifier) -> Hits:
+        """Procedure B, received: take over φ and say how well it does on validation nodes."""
+        load_parameters(self.model, classifier.phi)
+        moments = self.config.classifier.moments
+        if moments == "averaged":
+            load_moments(self.optimizer, self.model, classifier.moments)
+        elif moments == "reset":
+            self.optimizer = self.new_optimizer()
+        return self.hits(self.split.val)
 
     @procedure(
         phase="evaluation",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fedsage.graph.graph import Graph as Graph
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
+    from fedsage.models.backbone import Backbone as Backbone
+    from fedsage.models.backbone import backbone as backbone
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.protocol.messages import Ask as Ask
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from fedsage.tables.tables import read_tables as read_tables
 
 HOME = {
+    "Backbone": "fedsage.models.backbone",
+    "backbone": "fedsage.models.backbone",
     "Ask": "fedsage.protocol.messages",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "DataOwner": "fedsage.protocol.owner",

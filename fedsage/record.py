@@ -91,6 +91,7 @@ def record_of(
         seed=config.run.seed,
         preset=config.run.preset,
         engine=config.run.engine,
+        backbone=config.model.backbone,
         accuracy={
             "global": judgement.accuracy if judgement else None,
             "local": average_local(config.run.method, setting, local),
@@ -142,6 +143,7 @@ def federated_record(
         seed=config.run.seed,
         preset=config.run.preset,
         engine=config.run.engine,
+        backbone=config.model.backbone,
         accuracy={"global": None, "local": share_of_hits(outcome.hits, outcome.view)},
         macro_f1=None,
         seconds={"total": total} | watch.seconds,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from torch.nn import Module
+
 from fedsage.conduct import conduct, share_picked
 from fedsage.config import Config, Settings, load_config
 from fedsage.custom import Method, is_file, load_method
@@ -23,7 +25,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
 from fedsage.methods import Outcome
-from fedsage.models.backbone import new_model
+from fedsage.models.backbone import BACKBONES, named, new_model
 from fedsage.models.classifier import NodeClassifier, build
 from fedsage.prepare import (
     Setting,
@@ -99,6 +101,7 @@ def run(
     dataset: str = "own",
     settings: Settings | None = None,
     on_round: Callable[[HistoryLine], None] | None = None,
+    model: str | type[Module] | None = None,
 ) -> RunResult:
     """Train ``method`` on the owners' subgraphs and judge it.
 
@@ -115,11 +118,15 @@ def run(
         dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         on_round: Called after each round.
+        model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
+            ``torch.nn.Module`` of one's own with ``__init__(self, num_features, num_classes)``
+            and ``forward(x, edge_index)``; or the file that registers it.
     """
     own = method if isinstance(method, Method) else None
     chosen = {"run": {"method": own.name if own else method, "seed": seed}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
-    config = load_config(settings or {}, {"data": data}, chosen, preset=preset)
+    backbone = {} if model is None else {"model": {"backbone": named(model)}}
+    config = load_config(settings or {}, {"data": data}, chosen, backbone, preset=preset)
     return execute(config, owners, evaluate_on, Stopwatch(), on_round or ignore_line, own=own)
 
 
@@ -137,6 +144,7 @@ def run_config(
     """
     watch = Stopwatch(tell=tell)
     check_method(config.run.method)
+    BACKBONES.find(config.model.backbone)
     data = config.data
     if owner_folders(data.dataset):
         config = settled(config)
@@ -194,9 +202,8 @@ def execute(
         own = load_method(config.run.method)
     setting = prepare(config, owners, graph)
     check_generator(setting, way_of_mending(config.run.method, config.mend.how))
-    run = config.run
-    model = new_model(setting.shape, generator(0, "asked alone"), run.device, run.kernel)
-    kernel = model.chosen_kernel
+    how, stream = (config.run.device, config.run.kernel), generator(0, "asked alone")
+    kernel = new_model(setting.shape, stream, *how).chosen_kernel
     with watch.pause():
         way = way_of_mending(config.run.method, config.mend.how)
         alone = config.run.method.startswith("locsage") or way != "neighgen"

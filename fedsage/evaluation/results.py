@@ -67,6 +67,7 @@ class RunRecord:
     seed: int
     preset: str
     engine: str
+    backbone: str  # what the classifier is
     accuracy: dict[str, float | None]
     macro_f1: float | None
     seconds: dict[str, float]

@@ -10,9 +10,10 @@ from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.checkpoint.store import Shelf
 from fedsage.conduct import EXCHANGED, timed, told
 from fedsage.config import Config
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, nearest
 from fedsage.evaluation.results import HistoryLine, RunRecord
 from fedsage.methods import Outcome, fedsage_plus
+from fedsage.models.backbone import BACKBONES, is_ours
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.prepare import (
@@ -54,6 +55,11 @@ def check_federated(config: Config) -> None:
         raise ConfigError(
             f"{config.run.method} cannot be run between separate owners. Take one of "
             f"{', '.join(FEDERATED)}."
+        )
+    if not is_ours(name := config.model.backbone):
+        raise ConfigError(
+            f"Backbone '{name}' cannot be used between separate owners: no code travels. Take "
+            f"one of fedsage's own.{nearest(name, BACKBONES.ours())}"
         )
 
 

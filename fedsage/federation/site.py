@@ -24,6 +24,7 @@ from fedsage.federation.gate import ASKED, Gate, agreed_shapes
 from fedsage.federation.words import what_leaves
 from fedsage.files import write_atomically
 from fedsage.graph.split import split_labels
+from fedsage.models.backbone import is_ours
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import Logits, parameters_of, sha256_of
 from fedsage.prepare import Plan, plan_of, way_of_mending
@@ -101,6 +102,11 @@ class Site:
             raise PrivacyError(
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
                 f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
+            )
+        if not is_ours(config.model.backbone):
+            raise PrivacyError(
+                f"The run asks for backbone '{config.model.backbone}'; owner {self.name} runs "
+                "no code but fedsage's own."
             )
         self.index, self.folder = agreement.owner, self.runs / agreement.run
         self.check_same_run(config)

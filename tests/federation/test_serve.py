@@ -16,7 +16,7 @@ from fedsage.federation.serve import FEDERATED, serve
 from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
 from fedsage.models.classifier import load_models
-from fedsage.protocol.messages import Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
+from fedsage.protocol.messages import Agreement, Ask, ClassifierUpdate, ClassLinks, Hits, Sketch
 from fedsage.protocol.wire import encode
 from fedsage.runs import ignore_line, run_config
 from tests.federation.conftest import NAMES, SiteEngine, config_for
@@ -129,6 +129,19 @@ def test_another_schema_is_named_on_both_sides(sites: Make, tmp_path: Path) -> N
 def test_what_cannot_be_federated_is_refused(method: str, sites: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be run between separate owners"):
         serve(config_for(method), SiteEngine(sites()), NAMES, "r", "1.0", tmp_path, ignore_line)
+
+
+def test_a_backbone_in_a_file_is_run_by_neither_side(sites: Make, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("raise SystemExit('this was run')")
+    config = config_for("fedsage")
+    model = config.model.model_copy(update={"backbone": str(file)})
+    config = config.model_copy(update={"model": model})
+    with pytest.raises(ConfigError, match="no code travels"):
+        serve(config, SiteEngine(sites()), NAMES, "r", "1.0", tmp_path, ignore_line)
+    asked = Agreement("r", 0, "1.0", config.model_dump_json())
+    with pytest.raises(PrivacyError, match="runs no code but fedsage's own"):
+        sites()[0].agree(asked)
 
 
 def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path: Path) -> None:

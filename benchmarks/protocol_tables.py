@@ -65,7 +65,9 @@ def messages() -> Rows:
     """What may cross an owner's boundary."""
     yield "message", "file", "who → whom, and what", "fields"
     ours = [one for one in MESSAGES if one.__module__.startswith("fedsage.")]
-    for kind in sorted(ours, key=lambda one: (one.__module__ != Ask.__module__, one.__module__)):
+    for kind in sorted(
+        ours, key=lambda one: (one.__module__ != Ask.__module__, one.__module__)
+    ):
         first = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
         names = ", ".join(f"`{field.name}`" for field in fields(kind))
         yield f"`{kind.__name__}`", file_of(kind.__module__), first, names

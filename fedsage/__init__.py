@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedsage.methods import Method as Method
     from fedsage.methods import fedsage as fedsage
     from fedsage.methods import method as method
+    from fedsage.models.backbone import Backbone as Backbone
+    from fedsage.models.backbone import backbone as backbone
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.protocol.exchange import Exchange as Exchange
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 HOME = {
     "Ask": "fedsage.protocol.messages",
+    "Backbone": "fedsage.models.backbone",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "DataOwner": "fedsage.protocol.owner",
     "Event": "fedsage.runs.events",
@@ -71,6 +74,7 @@ HOME = {
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",
     "Summed": "fedsage.protocol.procedures",
+    "backbone": "fedsage.models.backbone",
     "aggregation_rule": "fedsage.protocol.server",
     "fedsage": "fedsage.methods",
     "load": "fedsage.data.load",

@@ -207,10 +207,10 @@ def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool
     needs_nvflare()
     from fedsage.federation.job import RESUME
     from fedsage.federation.rehearse import rehearsal
-    from fedsage.federation.serve import federated_method
+    from fedsage.federation.serve import federated_parts
     from fedsage.runs.folder import check_free
 
-    federated_method(settings)
+    federated_parts(settings)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
     with rehearsal(settings, keep, say) as coordinator:
@@ -229,10 +229,10 @@ def run_between(
     """One federated run with progress on stderr and its result in ``folder``."""
     from fedsage.cli.progress import rounds
     from fedsage.federation.rundir import run_into
-    from fedsage.federation.serve import federated_method
+    from fedsage.federation.serve import federated_parts
     from fedsage.runs.folder import check_free
 
-    federated_method(settings)
+    federated_parts(settings)
     check_free(folder, force or resume)
     owners, least = settings.data.owners, settings.federation.min_owners
     if least > owners:

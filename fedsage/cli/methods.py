@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedsage.cli import options, show
+from fedsage.models.backbone import BACKBONES
 from fedsage.registry import Registry
 
 
@@ -27,6 +28,7 @@ def choices() -> dict[str, dict[str, str]]:
 
     registries: dict[str, Registry[Any]] = {
         "ways of mending": WAYS,
+        "backbones": BACKBONES,
         "aggregation rules": RULES,
         "trackers": TRACKERS,
     }

@@ -26,12 +26,15 @@ def predict(
     ],
     out: Annotated[Path, typer.Option(help="the CSV file to write")],
     owner: Annotated[int | None, typer.Option(help="whose model, of local ones")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="the file of the backbone, for one of your own")
+    ] = None,
 ) -> None:
     """Write the predicted class of every node, with its probability."""
     from fedsage.files import write_atomically
     from fedsage.models.classifier import load_models
 
-    models = load_models(model)
+    models = load_models(model, backbone)
     if len(models) == 1 and owner is not None:
         raise ConfigError(f"{model} holds one shared model. Leave out --owner {owner}.")
     if len(models) > 1 and (owner is None or not 0 <= owner < len(models)):

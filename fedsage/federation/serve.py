@@ -13,6 +13,7 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.federation.joining import agree, agree_on_scale, give_scale
 from fedsage.federation.site import Site
+from fedsage.mending.way import Way
 from fedsage.methods import Method, Outcome, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import sha256_of
@@ -20,10 +21,10 @@ from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.messages import Hits, OwnerId
-from fedsage.protocol.server import RULES, share_of_hits
+from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.runs.events import Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
-from fedsage.runs.setup import plan_of
+from fedsage.runs.setup import chosen_by_name, plan_of
 from fedsage.runs.train import Rounds, run_method
 from fedsage.threads import dense_threads
 
@@ -41,16 +42,16 @@ def federated(method: Method, how: str) -> bool:
     return method.topology == "federated" and method.way(how).truth is None
 
 
-def federated_method(config: Config) -> Method:
-    """The method that settings name; refuses what cannot be run between owners."""
-    method = find_method(config.run.method)
+def federated_parts(config: Config) -> tuple[Method, Way, Rule]:
+    """Method, way of mending and rule; refuses what cannot be run between owners."""
+    method, way, rule = chosen_by_name(config)
     if not federated(method, config.mend.how):
         could = [name for name in all_methods() if federated(find_method(name), "none")]
         raise ConfigError(
             f"{config.run.method} cannot be run between separate owners. Take one of "
             f"{', '.join(could)}."
         )
-    return method
+    return method, way, rule
 
 
 def serve(
@@ -77,8 +78,7 @@ def serve(
         settings: As the coordinator gave them, where they name files of a user's own.
         files: Checksums of these files, by setting.
     """
-    method = federated_method(config)
-    way, rule = method.way(config.mend.how), RULES.find(config.classifier.aggregate).thing
+    method, way, rule = federated_parts(config)
     watch, exchange = Stopwatch(observe), Exchange(engine)
     with watch.phase("load"):
         given = settings or config.model_dump_json()

@@ -22,7 +22,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop
 from fedsage.models.edges import Edges, edges_of_graph, edges_of_hops, with_generated
 from fedsage.models.parameters import Inputs, Logits, Stacked
-from fedsage.registry import Registry
+from fedsage.registry import Registry, is_file
 from fedsage.rng import torch_stream
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
@@ -196,6 +196,21 @@ def new_model(
         model = OwnModule(shape, generator, kind)
     model.kernel = kernel
     return model.to(device)
+
+
+def named(model: str | type[nn.Module]) -> str:
+    """What to write as ``model.backbone``; a class is registered under its own name."""
+    if isinstance(model, str):
+        return model
+    name = f"{model.__module__}.{model.__qualname__}"
+    BACKBONES.add(name, model, model)
+    return name
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name means a backbone of this package; nothing of a user's is run to tell."""
+    entry = None if is_file(name) else BACKBONES.ours().get(name)
+    return entry is not None and entry.module.startswith(f"{BACKBONES.home}.")
 
 
 def feature_rows(x: NodeFeatures, nodes: NodeIds | slice, device: torch.device) -> Inputs:

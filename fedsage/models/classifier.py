@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ import numpy as np
 import safetensors.torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
+from torch import nn
 
 from fedsage.config import Kernel, ModelConfig
 from fedsage.errors import DataError
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
-from fedsage.models.backbone import Backbone, Shape, new_model
-from fedsage.models.parameters import Parameters, under
+from fedsage.models.backbone import BACKBONES, Backbone, Shape, is_ours, named, new_model
+from fedsage.models.parameters import Logits, Parameters, under
+from fedsage.registry import checksum, is_file
 from fedsage.rng import generator
 from fedsage.shapes import Array
 from fedsage.tables.problems import Problems
@@ -25,6 +28,7 @@ from fedsage.tables.schema import Schema, schema_content, schema_of
 from fedsage.tables.tables import Scale, Tables, graph_of, pooled_scale
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,15 +41,18 @@ class NodeClassifier:
     schema: Schema | None = None
     scale: Scale | None = None  # of the numbers it was trained on
 
-    def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
-        """Softmax(h^K) of every node, from its full neighborhood."""
+    def logits(self, graph: Graph) -> Logits:
+        """h^K of every node, from its full neighborhood."""
         if graph.num_features != self.shape.num_features:
             raise DataError(
                 f"The model was trained on {self.shape.num_features} features, but this graph "
                 f"has {graph.num_features}. Give a graph with the same feature columns."
             )
-        logits = build(self.shape, self.phi, "cpu", "torch").on_graph(graph)
-        return np.asarray(logits.softmax(dim=1).numpy())
+        return build(self.shape, self.phi, "cpu", "torch").on_graph(graph)
+
+    def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
+        """Softmax(h^K) of every node."""
+        return np.asarray(self.logits(graph).softmax(dim=1).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
         """The graph of tables, scaled as in training, or by themselves if no scale is kept."""
@@ -77,7 +84,7 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
         for name, tensor in model.phi.items()
     }
     card: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "models": len(models),
         "shape": {
             "num_features": models[0].shape.num_features,
@@ -86,6 +93,8 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
         },
         "class_names": models[0].class_names,
     }
+    if not is_ours(models[0].shape.model.backbone):
+        card["own"] = {"sha256": source_of(models[0].shape.model.backbone)}
     if (schema := models[0].schema) is not None:
         card["schema"] = schema_content(schema)
     if (scale := models[0].scale) is not None:
@@ -95,8 +104,16 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
     write_atomically(folder / CARD, lambda file: file.write(text.encode()))
 
 
-def load_models(folder: Path | str) -> list[NodeClassifier]:
-    """The models that :func:`save_models` wrote."""
+def load_models(
+    folder: Path | str, model: str | type[nn.Module] | None = None
+) -> list[NodeClassifier]:
+    """The models that a run wrote into ``folder``.
+
+    Args:
+        folder: That of the run.
+        model: The class of a backbone of one's own, or the file that registers it, for models
+            that were trained with one. What a folder names is never run by itself.
+    """
     folder = Path(folder)
     try:
         card = json.loads((folder / CARD).read_text())
@@ -109,8 +126,7 @@ def load_models(folder: Path | str) -> list[NodeClassifier]:
     except (SafetensorError, ValueError) as error:
         raise unreadable(folder, error) from None
     try:
-        held = dict(card["shape"])
-        shape = Shape(held.pop("num_features"), held.pop("num_classes"), ModelConfig(**held))
+        shape = shape_of(folder, card, model)
         count = int(card["models"])
         phis = [tensors] if count == 1 else [under(str(i), tensors) for i in range(count)]
         for phi in phis:
@@ -119,6 +135,41 @@ def load_models(folder: Path | str) -> list[NodeClassifier]:
         return [NodeClassifier(shape, phi, names, schema, scale) for phi in phis]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise unreadable(folder, error) from None
+
+
+def shape_of(folder: Path, card: dict[str, Any], model: str | type[nn.Module] | None) -> Shape:
+    """The shape on a card; one of format 1 names no backbone: it is a GraphSage."""
+    if card["format"] not in (1, FORMAT):
+        raise ValueError(f"{CARD} has format {card['format']}, this version reads {FORMAT}")
+    held = dict(card["shape"])
+    settings = Shape(held.pop("num_features"), held.pop("num_classes"), ModelConfig(**held))
+    name, own = settings.model.backbone, card.get("own", {}).get("sha256")
+    if model is None and not is_ours(name):
+        raise DataError(
+            f"{folder} was trained with somebody's own backbone, '{name}' (SHA-256 of its file "
+            f"{own}). Code that a folder names is not run by itself. Say where it is: "
+            "load_models(folder, model=MyClass), or fedsage predict --backbone path.py."
+        )
+    if model is None:
+        return settings
+    given = named(model)
+    if is_file(given) and own and checksum(given) != own:
+        raise DataError(
+            f"{folder} was trained with another version of {given} (SHA-256 {own[:12]}…, now "
+            f"{checksum(given)[:12]}…). Give the one that it was trained with, or the class "
+            "itself, load_models(folder, model=MyClass), if the change does not matter."
+        )
+    chosen = settings.model.model_copy(update={"backbone": given})
+    return Shape(settings.num_features, settings.num_classes, chosen)
+
+
+def source_of(name: str) -> str | None:
+    """The SHA-256 of the file that a user's backbone is in; None if it is in none."""
+    try:
+        file = inspect.getsourcefile(BACKBONES.find(name).thing)
+    except (OSError, TypeError):  # typed at a prompt
+        return None
+    return checksum(file) if file and Path(file).is_file() else None
 
 
 def tables_of_card(card: dict[str, Any]) -> tuple[Schema | None, Scale | None]:

@@ -147,7 +147,7 @@ def with_phases(found: dict[str, Any]) -> dict[str, Any]:
         key: {EARLIER.get(phase, phase): value for phase, value in found[key].items()}
         for key in ("bytes", "seconds", "cpu_seconds_by_phase")
     }
-    return found | changed | {"format": FORMAT}
+    return found | changed | {"format": FORMAT, "backbone": "graphsage"}
 
 
 def read_history(folder: Path) -> list[HistoryLine]:

@@ -16,6 +16,7 @@ from fedsage.evaluation.diagnostics import Mending
 from fedsage.evaluation.judge import Judgement
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.methods import Outcome
+from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Traffic
 from fedsage.protocol.procedures import Phase
@@ -51,6 +52,7 @@ class RunRecord:
     seed: int
     preset: str
     engine: str
+    backbone: str  # what the classifier is
     accuracy: dict[str, float | None]
     macro_f1: float | None
     seconds: dict[str, float]
@@ -116,6 +118,7 @@ def record_of(
         seed=config.run.seed,
         preset=config.run.preset,
         engine=config.run.engine,
+        backbone=BACKBONES.find(config.model.backbone).name,
         accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
         macro_f1=judged.macro_f1 if judged else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,

@@ -16,6 +16,7 @@ from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
 from fedsage.mending.way import Way
 from fedsage.methods import Method, find_method
+from fedsage.models.backbone import BACKBONES
 from fedsage.protocol.server import RULES, Rule
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
@@ -51,8 +52,7 @@ def prepare(
     ``method`` and ``rule`` stand in for those that ``config`` names.
     """
     seed, data = config.run.seed, config.data
-    chosen = method or find_method(config.run.method)
-    way = chosen.way(config.mend.how)
+    chosen, way, by_name = chosen_by_name(config, method)
     given = owners.splits or (None,) * owners.num_owners
     splits = [
         own or split_nodes(subgraph, data.train, data.val, seed, i)
@@ -70,8 +70,15 @@ def prepare(
     sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
     plan = plan_of(config, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
-    rule = rule or RULES.find(config.classifier.aggregate).thing
-    return Setup(config, chosen, way, rule, plan, owners, graph, splits)
+    return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits)
+
+
+def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method, Way, Rule]:
+    """The method, the way of mending and the rule of a run; refuses names of nothing."""
+    chosen = method or find_method(config.run.method)
+    BACKBONES.find(config.model.backbone)
+    rule = RULES.find(config.classifier.aggregate).thing
+    return chosen, chosen.way(config.mend.how), rule
 
 
 def plan_of(

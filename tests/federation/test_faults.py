@@ -301,7 +301,9 @@ def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> No
         def get_job_id(self) -> str:
             return "job"
 
-    door = nvflare_owner.DOORS["job"] = Door(folder=tmp_path)
+    door = nvflare_owner.DOORS["job"] = Door(
+        {"test_classifier": DataOwner.test_classifier}, folder=tmp_path
+    )
     door.let_out(DataOwner.test_classifier, Hits(1, 1, 1, 2))
     only = nvflare_owner.OnlyMessages()
     fine = right({"asked": "r/1/test_classifier"})

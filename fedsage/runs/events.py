@@ -1,0 +1,128 @@
+"""What happens in a run, as one kind of object: phases, rounds, and a way to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from fedsage.models.classifier import NodeClassifier
+
+PHASES = ("load", "partition", "mending", "training", "evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One round, as a line of ``history.jsonl``."""
+
+    phase: str
+    round: int
+    loss: float
+    validation: float | None  # none yet while graphs are mended
+    bytes: dict[str, int]  # up and down, of this phase so far
+    seconds: float  # since training began
+    owner: int | None = None  # whose local model, where every owner trains its own
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+    picked: float | None = None  # share of nodes ever nearest, while owners exchange gradients
+    without: list[dict[str, Any]] = field(default_factory=list)  # who was left out, and why
+
+
+def no_model() -> NodeClassifier | None:
+    """While graphs are mended there is none."""
+    return None
+
+
+def too_late() -> None:
+    """What is over cannot be stopped."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """Something happened: a phase began or ended, training can begin, or a round is over.
+
+    Callbacks of :func:`fedsage.run` get the rounds alone.
+    """
+
+    what: Literal["begins", "ends", "ready", "round"]
+    phase: str
+    line: HistoryLine | None = None  # of a round
+    kernel: str = ""  # when all is ready: the path that training takes
+    carries: int = 0  # when all is ready: about how many bytes mending will exchange
+    _model: Callable[[], NodeClassifier | None] = no_model
+    _stop: Callable[[], None] = too_late
+
+    @property
+    def history(self) -> HistoryLine:
+        """The round's line of history."""
+        assert self.line is not None, "only rounds have numbers"
+        return self.line
+
+    @property
+    def round(self) -> int:
+        """Which round of its phase is over, from 0."""
+        return self.history.round
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over owners."""
+        return self.history.loss
+
+    @property
+    def validation(self) -> float | None:
+        """The accuracy of all owners' classifier on their validation nodes."""
+        return self.history.validation
+
+    @property
+    def model(self) -> NodeClassifier | None:
+        """All owners' classifier after this round; None while graphs are mended."""
+        return self._model()
+
+    def stop(self) -> None:
+        """Let this be the last round of its phase; the result is kept."""
+        self._stop()
+
+
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def ignore_event(event: Event) -> None:
+    """For callers that want no progress."""
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds by phase since it was made; what is paused counts in none.
+
+    A phase inside another one counts in the inner one alone.
+    """
+
+    observe: Observer = ignore_event
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    started: float = field(default_factory=time.perf_counter)
+    started_cpu: float = field(default_factory=time.process_time)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to ``name``."""
+        start, cpu = time.perf_counter(), time.process_time()
+        inside, inside_cpu = sum(self.seconds.values()), sum(self.cpu.values())
+        self.observe(Event("begins", name))
+        try:
+            yield
+        finally:
+            self.observe(Event("ends", name))
+        inside = sum(self.seconds.values()) - inside
+        inside_cpu = sum(self.cpu.values()) - inside_cpu
+        self.seconds[name] += time.perf_counter() - start - inside
+        self.cpu[name] += time.process_time() - cpu - inside_cpu
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the time spent inside out of the totals."""
+        start, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.started += time.perf_counter() - start
+        self.started_cpu += time.process_time() - cpu

@@ -1,0 +1,231 @@
+"""The library call: config → graph → owners → method → evaluation → :class:`RunResult`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedsage.config import Config, Settings, load_config
+from fedsage.data.load import load, owner_folders
+from fedsage.data.owned import owners_in
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ConfigError, FedSageError
+from fedsage.evaluation.diagnostics import Mending, judge_mending
+from fedsage.evaluation.judge import Judgement, judge
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, partition
+from fedsage.methods import Method, Outcome
+from fedsage.models.classifier import NodeClassifier, build
+from fedsage.kernels.door import warm_up
+from fedsage.models.backbone import new_model
+from fedsage.protocol.server import Rule
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Ask, Hits, View
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.server import share_of_hits
+from fedsage.rng import generator
+from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch, ignore_event
+from fedsage.runs.record import Facts, RunRecord, average_local, owner_lines, record_of, sizes
+from fedsage.runs.setup import Setup, chosen_by_name, prepare
+from fedsage.runs.train import Trained, share_picked, train
+from fedsage.threads import dense_threads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunResult:
+    """What came out of a run: the numbers, the rounds, the models."""
+
+    record: RunRecord
+    history: list[HistoryLine]
+    models: list[NodeClassifier]
+
+    @property
+    def accuracy(self) -> dict[str, float | None]:
+        """``global`` and ``local``, as on the command line."""
+        return self.record.accuracy
+
+    @property
+    def model(self) -> NodeClassifier:
+        """The shared classifier."""
+        if len(self.models) > 1:
+            raise FedSageError(
+                f"{self.record.method} trained {len(self.models)} local models and no shared "
+                "one. Take one of result.models."
+            )
+        return self.models[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a caller hands over in place of what settings name."""
+
+    method: Method | None = None
+    rule: Rule | None = None
+
+
+AS_NAMED = Given()
+
+
+def run_config(
+    config: Config,
+    observe: Observer = ignore_event,
+    out: Path | None = None,
+    checkpoint: Path | None = None,
+) -> RunResult:
+    """Load and cut the graph that ``config`` names, then train and judge."""
+    chosen_by_name(config)  # before anything is loaded
+    watch = Stopwatch(observe)
+    data = config.data
+    if owner_folders(data.dataset):
+        config = with_folders(config)
+        with watch.phase("load"):
+            owners, schema, scale = owners_in(data.dataset)
+        result = execute(config, owners, None, watch, observe, out, checkpoint)
+        models = [replace(model, schema=schema, scale=scale) for model in result.models]
+        return replace(result, models=models if schema else result.models)
+    with watch.phase("load"):
+        graph = load(data.dataset, **config.synthetic.model_dump())
+    with watch.phase("partition"):
+        owners = partition(graph, data.owners, data.partition, config.run.seed)
+    return execute(config, owners, graph, watch, observe, out, checkpoint)
+
+
+def with_folders(config: Config) -> Config:
+    """The same, with as many owners as there are where they come with their own folders."""
+    folders = owner_folders(config.data.dataset)
+    if not folders:
+        return config
+    held = config.data.model_copy(update={"owners": len(folders), "partition": "folders"})
+    return config.model_copy(update={"data": held})
+
+
+def execute(
+    config: Config,
+    owners: Partition,
+    graph: Graph | None,
+    watch: Stopwatch,
+    observe: Observer = ignore_event,
+    out: Path | None = None,
+    checkpoint: Path | None = None,
+    given: Given = AS_NAMED,
+) -> RunResult:
+    """Train by the method that ``config`` names, or by what is given; query test nodes.
+
+    An event says when everything was found right and training can begin. Rounds are kept in
+    the folder ``checkpoint``; a run that was stopped goes on from there.
+    """
+    if config.run.engine != "inprocess":
+        raise ConfigError(
+            f"run.engine is '{config.run.engine}', but this call trains in one process. Use "
+            f"'fedsage run --engine {config.run.engine}', or leave the setting out."
+        )
+    setup = prepare(config, owners, graph, given.method, given.rule)
+    plan, run = setup.plan, config.run
+    model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
+    kernel = model.chosen_kernel
+    with watch.pause():
+        carries = setup.way.carries(plan) if setup.method.topology == "federated" else 0
+        observe(Event("ready", "training", kernel=kernel, carries=carries))
+        if kernel == "fused":
+            warm_up()
+    history: list[HistoryLine] = []
+
+    def on_event(event: Event) -> None:
+        if event.line is not None:
+            history.append(event.line)
+        observe(event)
+
+    with dense_threads(config.run.threads), collector_spared():
+        with watch.phase("training"):
+            trained = train(setup, watch, on_event, checkpoint)
+        with watch.phase("evaluation"):
+            facts = facts_of(setup, trained, out)
+    record = record_of(config, watch, trained.outcomes, trained.traffic, facts)
+    shape, names = setup.plan.shape, owners.subgraphs[0].class_names
+    models = [NodeClassifier(shape, one.classifier.phi, names) for one in trained.outcomes]
+    return RunResult(record, history, models)
+
+
+def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
+    """Query test nodes, at owners and on the whole graph, and look at what was attached."""
+    local = local_hits(setup, trained.outcomes)
+    judged = judge_globally(setup, trained.outcomes)
+    mending = mending_found(setup, trained.owners)
+    return Facts(
+        method=setup.method.name,
+        owners=setup.owners.num_owners,
+        partition=setup.owners.how,
+        local=average_local(setup, local),
+        graph=sizes(setup),
+        class_names=setup.owners.subgraphs[0].class_names,
+        per_owner=owner_lines(setup, local),
+        missing_links=setup.owners.missing_links,
+        judgement=judged.get("test"),
+        validation_global=judged["val"].accuracy if "val" in judged else None,
+        mending=mending,
+        mended=mending is not None,
+        resumed=trained.resumed,
+        out=out,
+    )
+
+
+def mending_found(setup: Setup, owners: Sequence[DataOwner]) -> Mending | None:
+    """Diagnostics of the mended graphs, where there are any."""
+    mended = [owner.mended for owner in owners if owner.mended is not None]
+    if not mended:
+        return None
+    parts = setup.owners
+    picked = share_picked(owners)
+    return judge_mending(parts.subgraphs, mended, picked, setup.graph, parts.nodes)
+
+
+def local_hits(setup: Setup, outcomes: Sequence[Outcome]) -> list[float | None]:
+    """Each owner's accuracy on its own test nodes, if any, queried on what it holds."""
+    if setup.method.topology == "whole":
+        everyone = zip(setup.owners.subgraphs, setup.splits, strict=True)
+        plan = setup.plan.alone()
+        owners = [DataOwner(i, *part, plan) for i, part in enumerate(everyone)]
+        exchange = Exchange(InProcessEngine(owners), plan)
+        exchange.sum(DataOwner.receive_classifier, outcomes[0].classifier)
+        replies = exchange.all(DataOwner.test_classifier, Ask(0))
+        found: list[tuple[Hits, View]] = [(reply, "plain") for reply in replies.values()]
+    else:
+        found = [(hits, one.view) for one in outcomes for hits in one.hits.values()]
+    return [share_of_hits(hits, view) if hits.total else None for hits, view in found]
+
+
+def judge_globally(setup: Setup, outcomes: Sequence[Outcome]) -> dict[str, Judgement]:
+    """Queries for test and for validation nodes on G, of those that there are."""
+    if setup.graph is None:
+        return {}
+    split = list(zip(setup.owners.nodes, setup.splits, strict=True))
+    parts = {name: [ids[getattr(own, name)] for ids, own in split] for name in ("test", "val")}
+    parts = {name: owned for name, owned in parts.items() if any(len(ids) for ids in owned)}
+    if not parts:
+        return {}
+    plan, config = setup.plan, setup.config
+    how = config.run.device, config.run.kernel
+    models = [build(plan.shape, one.classifier.phi, *how) for one in outcomes]
+    streams = [generator(plan.seed, "evaluate") for _ in parts]
+    found = judge(
+        models, setup.graph, list(parts.values()), config.evaluation.inference,
+        config.classifier.fanouts, streams,
+    )  # fmt: skip
+    return dict(zip(parts, found, strict=True))
+
+
+@contextlib.contextmanager
+def collector_spared() -> Iterator[None]:
+    """Let Python's garbage collector pass over what is there now, until afterwards.
+
+    Imported modules are hundreds of thousands of objects; to look through them again and
+    again would take a tenth of a short run.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,200 @@
+"""``fedsage.run``, and the same run in a folder that it can be resumed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+
+from fedsage.config import Config, RunConfig, Settings, load_config
+from fedsage.errors import ConfigError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.methods import Method
+from fedsage.models.backbone import named
+from fedsage.models.classifier import load_models, save_models
+from fedsage.protocol.server import Rule
+from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
+from fedsage.runs.execute import Given, RunResult, execute, run_config
+from fedsage.runs.folder import (
+    CHECKPOINT,
+    RESULT,
+    Provenance,
+    append_history,
+    check_free,
+    check_same_settings,
+    claim,
+    end_checkpoint,
+    read_history,
+    read_record,
+    write_result,
+    write_settings,
+)
+from fedsage.runs.track import Tracking, check_trackers, track
+
+RUN = RunConfig()
+
+
+def run(
+    owners: Partition,
+    method: str | Method = RUN.method,
+    preset: str = RUN.preset,
+    seed: int = RUN.seed,
+    evaluate_on: Graph | None = None,
+    dataset: str = "own",
+    settings: Settings | None = None,
+    model: str | type[Module] | None = None,
+    aggregate: str | Rule | None = None,
+    callbacks: Sequence[Observer] = (),
+    out: Path | str | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> RunResult:
+    """Train ``method`` on the owners' subgraphs and judge it.
+
+    Args:
+        owners: From :func:`fedsage.partition`.
+        method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
+            or ``fedsage+WAY`` to fix how it mends (``fedsage methods`` lists them all). Or a
+            :class:`fedsage.Method` of one's own, or the path of the file that registers it.
+        preset: ``best`` or ``paper``.
+        seed: All draws of training come from it; also the split of each owner's nodes.
+        evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
+        dataset: What to call the graph in the record.
+        settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
+        model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
+            ``torch.nn.Module`` of one's own with ``__init__(self, num_features, num_classes)``
+            and ``forward(x, edge_index)``; or the file that registers it.
+        aggregate: How one classifier is made of many: a name, a file, or a function of the
+            owners' weights and how much each owner weighs.
+        callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
+            ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
+        out: A folder for the result; the same as the command line writes.
+        resume: Go on with the run in ``out`` that was stopped.
+        force: Replace what ``out`` holds.
+    """
+    own = method if isinstance(method, Method) else None
+    rule = aggregate if callable(aggregate) else None
+    more: dict[str, Any] = {} if rule or not aggregate else {"classifier": {"aggregate": aggregate}}
+    more = more | ({"model": {"backbone": named(model)}} if model else {})
+    chosen = {"run": {"method": own.name if own else method, "seed": seed}}
+    data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
+    config = load_config(settings or {}, {"data": data}, chosen, more, preset=preset)
+    folder = Path(out) if out is not None else None
+
+    def go(observe: Observer) -> RunResult:
+        checkpoint = folder / CHECKPOINT if folder else None
+        watch = Stopwatch(observe)
+        return execute(
+            config, owners, evaluate_on, watch, observe, folder, checkpoint, Given(own, rule)
+        )
+
+    def observe(event: Event) -> None:
+        for callback in callbacks if event.what == "round" else ():
+            callback(event)
+
+    if folder is None:
+        if resume or force:
+            raise ConfigError("resume and force need out, the folder of the run.")
+        return go(observe)
+    return into_folder(go, config, folder, observe, force, resume, command="fedsage.run(…)")
+
+
+def run_into(
+    config: Config,
+    folder: Path,
+    observe: Observer = ignore_event,
+    force: bool = False,
+    resume: bool = False,
+    trackers: Sequence[str] = (),
+    command: str = "",
+) -> RunResult:
+    """Run what ``config`` names, with its files in ``folder``."""
+
+    def go(observe: Observer) -> RunResult:
+        return run_config(config, observe, folder, folder / CHECKPOINT)
+
+    return into_folder(go, config, folder, observe, force, resume, trackers, command)
+
+
+def into_folder(
+    go: Callable[[Observer], RunResult],
+    config: Config,
+    folder: Path,
+    observe: Observer,
+    force: bool,
+    resume: bool,
+    trackers: Sequence[str] = (),
+    command: str = "",
+) -> RunResult:
+    """A run whose files are in ``folder``; the result comes last.
+
+    To resume is to go on after the last round in its checkpoint. A run that is finished is
+    left as it is.
+    """
+    check_trackers(trackers)
+    settings = config.model_dump(mode="json")
+    if resume and ((folder / RESULT).exists() or (folder / CHECKPOINT).exists()):
+        check_same_settings(folder, settings)
+    if resume and (folder / RESULT).exists():
+        end_checkpoint(folder)
+        return load_result(folder)
+    check_free(folder, force or resume)
+    with recorded(folder, config, observe, resume, trackers) as (recorder, tracking):
+        result = go(recorder)
+        tracking().result(result.record)
+    write(result, folder, Provenance(settings, command))
+    end_checkpoint(folder)
+    return result
+
+
+@contextmanager
+def recorded(
+    folder: Path, config: Config, observe: Observer, resume: bool, trackers: Sequence[str]
+) -> Iterator[tuple[Observer, Callable[[], Tracking]]]:
+    """An observer that keeps what happens in ``folder``, and hands it on."""
+    settings, tracking = config.model_dump(mode="json"), Tracking([])
+    with ExitStack() as stack:
+
+        def recorder(event: Event) -> None:
+            nonlocal tracking
+            if event.what == "ready":
+                claim(folder, resume)
+                write_settings(folder, settings)
+                tracking = stack.enter_context(track(trackers, folder, settings))
+            if event.line is not None:
+                append_history(folder, event.line)
+                tracking.round(event.line)
+            observe(event)
+
+        yield recorder, lambda: tracking
+
+
+def write(result: RunResult, folder: Path, provenance: Provenance) -> None:
+    """The models and the record, in that order."""
+    save_models(result.models, folder)
+    write_result(folder, result.record, provenance)
+
+
+def save(result: RunResult, folder: Path | str) -> None:
+    """Write a result as ``fedsage run --out`` does."""
+    folder = Path(folder)
+    check_free(folder)
+    claim(folder)
+    for line in result.history:
+        append_history(folder, line)
+    record = replace(result.record, out=str(folder))
+    write(replace(result, record=record), folder, Provenance({}, "fedsage.save(…)"))
+
+
+def load_result(
+    folder: Path | str, model: str | type[Module] | None = None
+) -> RunResult:
+    """The result in a run's folder; ``model`` is needed for a backbone of one's own."""
+    folder = Path(folder)
+    record = read_record(folder)
+    return RunResult(record, read_history(folder), load_models(folder, model))

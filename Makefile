@@ -9,7 +9,7 @@ demo: .venv/installed
 	@rm -rf runs/demo
 	@if $(BIN)/fedsage data get cora; then dataset=cora; else \
 	  dataset=synthetic; \
-	  echo "Cora cannot be had here: going on with the built-in synthetic graph." >&2; fi; \
+	  echo "Cora could not be downloaded: using the built-in synthetic graph instead." >&2; fi; \
 	$(BIN)/fedsage compare --dataset $$dataset --owners 3 --seeds 3 \
 	  --methods locsage,fedsage,fedsage+,globsage --out runs/demo
 	@$(BIN)/fedsage report runs/demo
@@ -34,12 +34,12 @@ format: .venv/installed-dev
 	  { rm -rf .venv; echo "This Python has no venv module: install it (Debian: apt install python3-venv)." >&2; exit 2; }
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "Installing fedsage into .venv (once; a minute or two) …" >&2
+	@echo "Installing fedsage into .venv (only once; takes a minute or two) …" >&2
 	@$(PIP) -e .
 	@touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "Installing fedsage and its test tools into .venv (once; a minute or two) …" >&2
+	@echo "Installing fedsage and its test tools into .venv (only once; takes a minute or two) …" >&2
 	@$(PIP) -e '.[all,dev]'
 	@touch $@ .venv/installed
 

@@ -14,6 +14,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 link``, ``2 links``, ``1,000 links``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def natural(text: str) -> list[tuple[int, int, str]]:
     """A key to sort names by, so that owner-2 comes before owner-10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", text)
@@ -23,4 +28,4 @@ def natural(text: str) -> list[tuple[int, int, str]]:
 def owners_of(count: int, partition: str) -> str:
     """How many owners there are, and how the graph was cut if it was."""
     cut = "" if partition == "folders" else f"{partition} "
-    return f"{count} {cut}owner{'' if count == 1 else 's'}"
+    return counted(count, f"{cut}owner")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def test_the_package_says_that_it_has_types() -> None:
 )
 def test_what_the_source_archive_holds_is_there_and_named_from_the_root(path: str) -> None:
     assert path.startswith("/") and (ROOT / path[1:]).exists()
+
+
+def test_no_module_is_ignored_by_git_and_so_left_out_of_the_archives() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "fedsage"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not [path for path in done.stdout.splitlines() if path.endswith(".py")]

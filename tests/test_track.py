@@ -10,7 +10,7 @@ import fedsage as fs
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.runs.execute import track as track_module
+from fedsage.runs import track as track_module
 from fedsage.runs.track import check_trackers, flat, track
 from tests.cli.conftest import SMALL, fedsage  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Figure: one measured thing, and how to measure it."""
+"""Figure: one measurement, and helpers to take it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedsage.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured thing, and the baseline it is measured against."""
+    """One measurement, and the baseline it is compared with."""
 
     name: str
     value: float
     unit: str
     baseline: float | None = None  # in the same unit, timed in the same run
-    ratio: float | None = None  # baseline ÷ value: above 1 is better than the baseline
+    ratio: float | None = None  # baseline ÷ value: above 1 beats the baseline
     spread: tuple[float, float] | None = None  # lowest and highest ratio seen
     at_most: float | None = None  # what the value should not exceed
     at_least: float | None = None  # what the ratio should reach
@@ -29,14 +29,14 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """What we want of the figure, and whether it is so."""
+        """The target for the figure, and whether it is met."""
         if self.at_most is not None:
             return f"≤ {self.at_most:g} {self.unit}: {'yes' if self.met else 'NO'}"
         return f"≥ {self.at_least:g}×: {'yes' if self.met else 'NO'}" if self.at_least else ""
 
     @property
     def met(self) -> bool:
-        """Whether the figure is as wanted; true where nothing is."""
+        """Whether the figure meets its target; true if it has none."""
         if self.at_most is not None and self.value > self.at_most:
             return False
         return self.at_least is None or (self.ratio or 0.0) >= self.at_least
@@ -50,9 +50,9 @@ def figure_of(
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> Figure:
-    """The median of what was measured again and again, with its spread.
+    """The median of repeated measurements, with its spread.
 
-    Each value is held against the baseline that was measured beside it.
+    Each value is compared with the baseline that was measured next to it.
     """
     ratios = [b / v for b, v in zip(baselines or [], values, strict=baselines is not None) if v]
     return Figure(
@@ -70,7 +70,7 @@ def figure_of(
 
 
 def graphs() -> Iterator[tuple[str, Graph]]:
-    """The datasets that are on this machine, or the synthetic graph."""
+    """The datasets on this machine, or the synthetic graph if there are none."""
     here = [name for name in DATASETS if find(name)]
     for name in here or ["synthetic"]:
         yield name, load(name)

@@ -1,4 +1,4 @@
-"""Suites about NeighGen: finding the nearest node, and what its phase costs."""
+"""Suites about NeighGen: finding the nearest node, and the cost of its phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedsage.rng import generator
 from fedsage.shapes import Array
 
 ROWS, OWNERS = 320, 3  # a batch of 64 nodes with five neighbors each, against an owner's nodes
-LOOPED = 4  # rows that the loop is timed on
+LOOPED = 4  # rows on which the loop is timed
 PUBLIC_BYTES = 244e9  # public codes' generator, Cora, M = 10, 20 rounds
 MOST_CPU = {("cora", 3): 6, ("cora", 10): 15, ("msacademic", 3): 40, ("msacademic", 10): 60}
 
@@ -56,7 +56,7 @@ def by_cdist(rows: Float[Tensor, "rows d_x"], x: Float[Tensor, "V d_x"]) -> Tens
 
 
 def by_loop(rows: Float[Array, "rows d_x"], x: Float[Array, "V d_x"]) -> list[int]:
-    """How one would write it first: for every row the distance to every node."""
+    """The obvious first version: for every row, the distance to every node."""
     return [int(((x - row) ** 2).sum(axis=1).argmin()) for row in rows]
 
 

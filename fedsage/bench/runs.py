@@ -48,7 +48,7 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
 
 
 def two_threads(repeats: int) -> Figure:
-    """Products in two threads that share nothing, against one: what the machine gives."""
+    """Products in two threads that share nothing, against one: what the machine allows."""
     taken = in_fresh_process(seconds_per_share, threads=[1, 2], repeats=repeats)
     return figure_of(
         "two threads that share nothing against one, a share of work",

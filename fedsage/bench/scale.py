@@ -1,4 +1,4 @@
-"""Large graphs and many owners: what a whole run takes, each in a process of its own."""
+"""Large graphs and many owners: the cost of whole runs, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def scale_suite(repeats: int = 1) -> Iterator[Figure]:
 
 
 def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure]:
-    """What a case took: memory, wall time, and CPU time by step."""
+    """The costs of a case: memory, wall time, and CPU time by step."""
     where = f"scale, {case.name}"
     peaks, walls = [one["peak_mb"] for one in taken], [one["wall"] for one in taken]
     yield figure_of(f"{where}, peak memory", peaks, "MB", at_most=MOST_MEMORY)
@@ -75,7 +75,7 @@ def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure
 
 
 def run_case_apart(case: Case) -> dict[str, float]:
-    """A case in a process of its own, which tells on stderr how it goes."""
+    """A case in a process of its own, which reports progress on stderr."""
     found: dict[str, float] = in_fresh_process(run_case_aloud, case=asdict(case))
     return found
 

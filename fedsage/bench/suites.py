@@ -12,7 +12,7 @@ from fedsage.bench.scale import scale_suite
 from fedsage.bench.step import step_suite
 from fedsage.bench.traffic import bytes_suite
 
-SUITES: dict[str, Callable[..., Iterator[Figure]]] = {  # each takes the number of repeats
+SUITES: dict[str, Callable[..., Iterator[Figure]]] = {  # each takes a number of repeats
     "startup": startup_suite,
     "partition": partition_suite,
     "step": step_suite,

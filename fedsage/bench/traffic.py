@@ -32,7 +32,7 @@ KILO = 1e3
 def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
     """Bytes up and down by phase and round, for every way of mending; they hardly vary.
 
-    A round of the classifier is a third of three, with the last broadcast in it.
+    A round of the classifier is a third of three rounds and of the last broadcast.
     """
     name = "cora" if find("cora") else "synthetic"
     graph = load(name)
@@ -59,7 +59,7 @@ def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
 
 
 def graph_bytes(graph: Graph) -> int:
-    """The graph as compact arrays: features as they are kept, links once, labels."""
+    """The graph as compact arrays: features as they are stored, links once, labels."""
     x = graph.x
     features = x.data.nbytes + x.indices.nbytes + x.indptr.nbytes if issparse(x) else x.nbytes
     return int(features + np.int32().nbytes * (2 * graph.num_links + graph.num_nodes))

@@ -30,7 +30,7 @@ def costs_of_run(settings: dict[str, Any]) -> dict[str, Any]:
 def seconds_per_round(
     settings: dict[str, Any], workers: list[int], repeats: int
 ) -> list[list[float]]:
-    """Seconds that a round takes with each number of owners at a time, again and again."""
+    """Seconds per round with each number of owners at a time, measured repeatedly."""
 
     def one(at_a_time: int) -> float:
         config = load_config(settings, {"run": {"workers": at_a_time}})
@@ -41,7 +41,7 @@ def seconds_per_round(
 
 
 def seconds_per_share(threads: list[int], repeats: int) -> list[list[float]]:
-    """Seconds per share of work that shares nothing, one share on each of some threads."""
+    """Seconds per share of independent work, with one share on each of several threads."""
     torch.set_num_threads(1)
     table = torch.ones(256, 256)
 

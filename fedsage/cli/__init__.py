@@ -1,1 +1,1 @@
-"""The verbs of the command line, each one thin."""
+"""The commands of the command line, each of them thin."""

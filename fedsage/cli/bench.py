@@ -20,15 +20,15 @@ def bench(
         str,
         typer.Option(
             help="startup, partition, step, synthetic, run, matching, neighgen, bytes, scale, "
-            "several of them by commas, or all"
+            "several of them separated by commas, or all"
         ),
     ] = "all",
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="of each measurement (default: as the suite has)")
+        int | None, typer.Option(min=1, help="repeats per measurement (default: the suite's)")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure this machine: each figure beside its baseline and what we want of it."""
+    """Measure this machine: each figure with its baseline and its target."""
     import torch
 
     from fedsage.bench.suites import SUITES
@@ -57,7 +57,7 @@ def bench(
 
 
 def measured(figure: Figure) -> str:
-    """The median, and between what it lies where it was measured more than once."""
+    """The median, with the lowest and highest value if there are several."""
     words = f"{three_digits(figure.value)} {figure.unit}".strip()
     if figure.among is None or figure.repeats < 2:
         return words
@@ -65,7 +65,7 @@ def measured(figure: Figure) -> str:
 
 
 def against(figure: Figure) -> tuple[str, str, str, str]:
-    """The baseline, the ratio to it and its spread, and what is wanted."""
+    """The baseline, the ratio to it with its spread, and the target."""
     base = "" if figure.baseline is None else f"{three_digits(figure.baseline)} {figure.unit}"
     ratio = "" if figure.ratio is None else f"{three_digits(figure.ratio)}×"
     low, high = figure.spread or (0.0, 0.0)
@@ -78,5 +78,5 @@ def against(figure: Figure) -> tuple[str, str, str, str]:
 
 
 def three_digits(value: float) -> str:
-    """Three digits, and no powers of ten for what is large."""
+    """Three digits, and no powers of ten for large numbers."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""``fedsage data``: graphs by name or path, own tables checked, and a schema for them."""
+"""``fedsage data``: graphs by name or path, checks of one's own tables, and their schema."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, DataErrors
 
 app = typer.Typer(
-    help="List, fetch, show and check graphs; start a schema for tables.", no_args_is_help=True
+    help="List, download, show and check graphs; draft a schema for tables.",
+    no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_() -> None:
-    """The graphs that have a name, and where they are."""
+    """List the graphs that have a name, and where they are."""
     from fedsage.data.datasets import DATASETS, find
 
     rows = [
-        (name, dataset.title, str(find(name) or f"not here: fedsage data get {name}"))
+        (name, dataset.title, str(find(name) or f"not here yet: fedsage data get {name}"))
         for name, dataset in DATASETS.items()
     ]
-    rows.append(("synthetic", "planted communities, of any size", "made when asked for"))
+    rows.append(("synthetic", "planted communities, of any size", "generated on demand"))
     for name, title, place in rows:
         print(f"{name:<12}{title}\n{'':<12}{place}")
 
@@ -35,7 +36,7 @@ def list_() -> None:
 def get(
     name: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, msacademic")],
 ) -> None:
-    """Fetch a dataset, unless it is on this machine."""
+    """Download a dataset, unless it is already on this machine."""
     from fedsage.data.datasets import find, known, load_dataset
 
     known(name)
@@ -74,10 +75,10 @@ def info(
 @app.command()
 def check(
     graph: Annotated[
-        str, typer.Argument(help="a folder of tables, of owners, an .npz file, or a name")
+        str, typer.Argument(help="a folder of tables or of owners, an .npz file, or a name")
     ],
 ) -> None:
-    """Say whether a graph can be used, or all that is wrong with it."""
+    """Check that a graph can be used, or list all its problems."""
     from fedsage.data.load import load, owner_folders
 
     ensure_here(graph)
@@ -96,7 +97,7 @@ def check(
 
 
 def owners_in_words(path: str) -> str:
-    """A line on the owners in a folder; all problems of all of them, if there are any."""
+    """A line about the owners in a folder; raises if any of them has problems."""
     from fedsage.data.owned import load_owners
 
     graphs = load_owners(path).subgraphs
@@ -124,7 +125,7 @@ def init(
 
     path = out or folder / SCHEMA
     if path.exists() and not force:
-        raise ConfigError(f"{path} is there already. Add --force to replace it.")
+        raise ConfigError(f"{path} already exists. Add --force to replace it.")
     guess = guess_schema(folder, label_column)
     schema = guess.schema
     try:
@@ -139,4 +140,4 @@ def init(
         print(f"  {name}: ignored, {guess.seen[name]}")
     if not schema.class_names:
         print("  no classes found: fill in 'classes', or give --label-column")
-    print("Look it over, add what other owners have, and give all owners the same file.")
+    print("Review it, add what other owners have, and give all owners the same file.")

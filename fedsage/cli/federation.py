@@ -26,7 +26,7 @@ Deadline: TypeAlias = Annotated[
     float | None, typer.Option(help="seconds that an owner has to answer (default: 600)")
 ]
 MinOwners: TypeAlias = Annotated[
-    int | None, typer.Option(help="stop below so many answers (default: all owners)")
+    int | None, typer.Option(help="stop if fewer owners answer (default: all owners)")
 ]
 
 
@@ -67,7 +67,7 @@ def start(
         Path | None, typer.Option(help="an owner's data; the kit remembers it")
     ] = None,
 ) -> None:
-    """Start a party; an owner's data is checked before it joins."""
+    """Start a party; an owner's data is checked first."""
     needs_nvflare()
     from fedsage.federation.kits import open_kit
     from fedsage.federation.operate import start as start_party
@@ -77,7 +77,7 @@ def start(
 
 @app.command()
 def stop(kit: KitFolder) -> None:
-    """Stop a party; what it has kept stays on its disk."""
+    """Stop a party; what it has saved stays on its disk."""
     needs_nvflare()
     from fedsage.federation.kits import open_kit
     from fedsage.federation.operate import stop as stop_party
@@ -104,7 +104,7 @@ def allow(
 
 @app.command()
 def status(kit: KitFolder) -> None:
-    """Say whether a party runs; with the coordinator's kit, who is connected."""
+    """Show whether a party is running; with the coordinator's kit, who is connected."""
     needs_nvflare()
     from fedsage.federation.job import who_is_there
     from fedsage.federation.kits import federation_of, open_kit
@@ -161,7 +161,7 @@ def abort(
     kit: Annotated[Path, typer.Option(help="the coordinator's startup kit")],
     out: Annotated[Path, typer.Option(help="the folder of the run")],
 ) -> None:
-    """Stop a run that goes on; it can be resumed."""
+    """Stop a run; it can be resumed."""
     needs_nvflare()
     from fedsage.federation.job import abort as abort_job
     from fedsage.federation.kits import open_kit
@@ -191,7 +191,7 @@ def try_(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """A whole federation on this machine: real processes and certificates, then cleaned up."""
+    """Try a whole federation on this machine, with real processes and certificates."""
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset, method=method, seed=seed,
         dataset=dataset, owners=owners, partition=partition, engine="nvflare",

@@ -1,7 +1,7 @@
-"""``fedsage VERB``: the verbs, and how errors leave the program.
+"""``fedsage COMMAND``: the commands, and how errors leave the program.
 
-Exit code 0; 2 for a user's error, with one line on stderr and no traceback; 130 when
-interrupted. Results go to stdout, progress to stderr.
+Exit code 0 is success; 2 a user's error, with one line on stderr and no traceback; 130 an
+interruption. Results go to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedsage.cli import (
 )
 from fedsage.errors import DataErrors, FedSageError, nearest
 
-# Wherever typer keeps it: click was a package of its own once, and then it was not.
+# Found through typer, because click is a package of its own only in some versions.
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -69,12 +69,12 @@ def main() -> None:
     """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # terminals that know no ΔE
+            stream.reconfigure(errors="replace")  # for terminals that cannot show ΔE
     sys.exit(exit_code())
 
 
 def exit_code() -> int:
-    """Run the command line; every way out is a number."""
+    """Run the command line and turn every outcome into an exit code."""
     try:
         code = int(app(standalone_mode=False, prog_name="fedsage") or 0)
     except DataErrors as errors:
@@ -88,16 +88,16 @@ def exit_code() -> int:
         return refused(usage_line(error))
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return refused(
             f"{error.strerror or error}: {error.filename or 'a file'} could not be read or "
-            "written. Check the path, the permissions and the room on the disk."
+            "written. Check the path, the permissions and the free disk space."
         )
     except MemoryError as error:
-        return refused(f"Out of memory ({error}). Ask for a smaller graph, batch or model.")
+        return refused(f"Out of memory ({error}). Use a smaller graph, batch or model.")
     if code == 130:
         print("Interrupted.", file=sys.stderr)
     return code
@@ -110,14 +110,14 @@ def refused(message: str) -> int:
 
 
 def usage_line(error: BaseException) -> str:
-    """What was wrong with the words of a call, and where to look."""
+    """What was wrong with the command, and where to find help."""
     message = error.format_message()  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "fedsage"
     if message.startswith("No such command"):
         name = message.split("'")[1]
         known = context.command.commands if context else VERBS
-        message = f"No such verb '{name}'.{nearest(name, known)}"
+        message = f"No such command '{name}'.{nearest(name, known)}"
     end = "" if message.endswith(("?", ".")) else "."
     return f"{message}{end} See '{path} --help'."
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fedsage.cli import options, show
-from fedsage.models.backbone import BACKBONES
 from fedsage.registry import Registry
 
 
@@ -23,6 +22,7 @@ def choices() -> dict[str, dict[str, str]]:
     """By kind and name, what each says of itself."""
     from fedsage.mending.way import WAYS
     from fedsage.methods import all_methods
+    from fedsage.models.backbone import BACKBONES
     from fedsage.protocol.server import RULES
     from fedsage.runs.track import TRACKERS
 

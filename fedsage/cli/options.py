@@ -37,7 +37,7 @@ PartitionBy: TypeAlias = Annotated[
     typer.Option("--partition", help="louvain, metis, random, label:BETA (default: louvain)"),
 ]
 Seed: TypeAlias = Annotated[
-    int | None, typer.Option(help="all draws come from it (default: 0)")
+    int | None, typer.Option(help="seed of all random draws (default: 0)")
 ]
 Preset: TypeAlias = Annotated[
     str | None, typer.Option(help="best, or paper: the paper's settings (default: best)")
@@ -57,7 +57,7 @@ Aggregate: TypeAlias = Annotated[
     str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
 ]
 Resume: TypeAlias = Annotated[
-    bool, typer.Option("--resume", help="go on with the run in --out that was stopped")
+    bool, typer.Option("--resume", help="continue the interrupted run in --out")
 ]
 Out: TypeAlias = Annotated[
     Path | None, typer.Option(help="folder for the results (default: under runs/)")
@@ -100,14 +100,14 @@ def config_from(
     asked = load_config(stored, below, flags, preset=str(preset or before.run.preset))
     if asked.model_copy(update={"federation": before.federation}) != before:
         raise ConfigError(
-            f"The run in --out has other settings: {first_difference(before, asked)}. Leave "
-            "out what is different, or start a new run in another folder."
+            f"The run in --out has other settings: {first_difference(before, asked)}. Remove "
+            "what is different, or start a new run in another folder."
         )
     return asked
 
 
 def first_difference(before: Config, asked: Config) -> str:
-    """The first setting that two configs do not agree on."""
+    """The first setting in which two configs differ."""
     old, new = before.model_dump(mode="json"), asked.model_dump(mode="json")
     for section, values in old.items():
         for key, value in values.items():
@@ -117,5 +117,5 @@ def first_difference(before: Config, asked: Config) -> str:
 
 
 def given(**flags: Any) -> dict[str, Any]:
-    """The flags that were on the command line."""
+    """The flags that were given on the command line."""
     return {name: value for name, value in flags.items() if value is not None}

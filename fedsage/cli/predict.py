@@ -1,4 +1,4 @@
-"""``fedsage predict``: classes of a graph's nodes by a trained model."""
+"""``fedsage predict``: the classes of a graph's nodes, predicted by a trained model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def predict(
         raise ConfigError(f"{model} holds one shared model. Leave out --owner {owner}.")
     if len(models) > 1 and (owner is None or not 0 <= owner < len(models)):
         raise ConfigError(
-            f"{model} holds {len(models)} local models, one an owner. Choose one with "
+            f"{model} holds {len(models)} local models, one per owner. Choose one with "
             f"--owner 0 to --owner {len(models) - 1}."
         )
     chosen = models[owner or 0]
@@ -61,7 +61,7 @@ def predict(
 def graph_and_ids(
     folder: Path, model: NodeClassifier, data: str
 ) -> tuple[Graph, Sequence[str] | range]:
-    """The graph to predict on, and what to call its nodes: their ids, or numbers from 0."""
+    """The graph to predict on, and the names of its nodes: their ids, or numbers from 0."""
     from fedsage.data.load import load, tables_folder
     from fedsage.runs.folder import RESULT, read_result
     from fedsage.tables.tables import read_tables
@@ -69,7 +69,7 @@ def graph_and_ids(
     if own_tables := tables_folder(data):
         tables = read_tables(own_tables)
         if model.scale is None and any(f.scaling == "standard" for f in tables.schema.columns):
-            note = "the model holds no scale: numbers are scaled by these tables alone"
+            note = "the model has no scale, so numbers are scaled by these tables alone"
             print(f"Note: {note}", file=sys.stderr)
         return model.graph_of(tables), tables.ids
     known = {}

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedsage.readable import counted
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="folders of runs, or of a comparison")],
@@ -14,7 +16,7 @@ def report(
         Path | None, typer.Option(help="the file (default: report.html in the first folder)")
     ] = None,
 ) -> None:
-    """Make one self-contained HTML page of what runs found."""
+    """Write one self-contained HTML page about one or more runs."""
     from fedsage.files import write_atomically
     from fedsage.report.page import page
     from fedsage.report.read import read_runs
@@ -23,4 +25,4 @@ def report(
     path = out or runs[0] / "report.html"
     text = page(found).encode()
     write_atomically(path, lambda file: file.write(text))
-    print(f"{path}: {len(found)} runs, {len(text) / 1000:.0f} kB")
+    print(f"{path}: {counted(len(found), 'run')}, {len(text) / 1000:.0f} kB")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="'list', 'all', or a name from the list")],
-    seeds: Annotated[int, typer.Option(min=1, help="how many, from 0 on")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds, from 0 on")] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="one seed, few rounds, Cora: a try, not a result")
+        bool, typer.Option("--quick", help="one seed, few rounds, Cora only: just a test")
     ] = False,
     preset: Annotated[str, typer.Option(help="paper, or best")] = "paper",
     datasets: Annotated[
@@ -31,14 +31,14 @@ def reproduce(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder (default: under runs/)")] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="runs at a time (default: one for each core)")
+        int | None, typer.Option(min=1, help="runs at a time (default: one per core)")
     ] = None,
     kept: Annotated[
-        bool, typer.Option("--kept", help="run nothing: make of it what is finished")
+        bool, typer.Option("--kept", help="run nothing: use only what is finished")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Make a table or figure of the paper; what was done before is not done again."""
+    """Make a table or figure of the paper; finished runs are not repeated."""
     from fedsage.cli.progress import announce_compiling, ensure_here
     from fedsage.reproduce.make import STUDIES, make, study_named, write_contents
     from fedsage.reproduce.studies import PAPER_DATASETS, Options
@@ -73,11 +73,11 @@ def reproduce(
     if json:
         show.print_json(all_rows(made))
     elif quick:
-        print("Quick: one seed, few rounds. Not to be quoted.")
+        print("This was a quick test with one seed and few rounds: do not quote its numbers.")
 
 
 def all_rows(made: Sequence[FinishedStudy]) -> dict[str, Any]:
-    """The object of ``reproduce --json``: rows as of ``compare``, and the tables as shown."""
+    """The object of ``reproduce --json``: rows as in ``compare``, and the tables as shown."""
     rows = [{"study": found.name} | row for found in made for row in found.rows]
     tables = [{"study": f.name} | asdict(table) for f in made for table in f.tables]
     return {"rows": rows, "tables": tables}
@@ -91,14 +91,14 @@ def cell(value: object) -> str:
 
 
 class StudyProgress:
-    """A line now and then, with the time left."""
+    """A progress line every few seconds, with the time left."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.started = self.shown = time.monotonic()
 
     def __call__(self, done: int, total: int, cell: Cell) -> None:
-        """One cell has ended."""
+        """One cell has finished."""
         now = time.monotonic()
         if done == total or now - self.shown >= 5:
             self.shown = now

@@ -88,7 +88,7 @@ def mending_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("neighbors attached", f"{found.generated:,}{truth}"),
         (
             "owners query",
-            {"both": "both graphs", "mixed": "some this, some that"}.get(
+            {"both": "both graphs", "mixed": "the plain or the mended graph"}.get(
                 record.view, f"the {record.view} graph"
             ),
         ),
@@ -107,11 +107,11 @@ def print_comparison(title: str, rows: Sequence[Row]) -> None:
         )
         for row in rows
     ]
-    print_table(title, ("method", "global", "local", "paper", "CPU s a run"), cells)
+    print_table(title, ("method", "global", "local", "paper", "CPU seconds per run"), cells)
 
 
 def mean_and_spread(values: Mapping[str, Any]) -> str:
-    """Mean and standard deviation; of a single value just that."""
+    """Mean and standard deviation; a single value by itself."""
     if len(values["each"]) < 2:
         return accuracy_text(values["mean"])
     return f"{values['mean']:.4f} ± {values['std']:.4f}"

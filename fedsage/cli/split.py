@@ -1,4 +1,4 @@
-"""``fedsage split``: a graph cut into one folder for each owner."""
+"""``fedsage split``: a graph cut into one folder per owner."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def split(
         Path | None, typer.Option(help="folder to write (default: under owners/)")
     ] = None,
     format: Annotated[
-        str, typer.Option(help="tables (as CSV), parquet (tables as well), or npz")
+        str, typer.Option(help="tables (CSV), parquet (tables as parquet), or npz")
     ] = "tables",
     force: options.Force = False,
 ) -> None:
-    """Cut a graph into one folder for each owner."""
+    """Cut a graph into one folder per owner."""
     if format not in FORMATS:
         raise ConfigError(f"Unknown format '{format}'.{nearest(format, FORMATS)}")
     config = options.config_from(
@@ -73,7 +73,7 @@ def split(
 
 
 def checked_folder(folder: Path, force: bool) -> Path:
-    """The folder to write to, if nothing in it would be lost unasked."""
+    """The folder to write to, provided that nothing in it would be lost by accident."""
     if folder.is_file():
         raise ConfigError(f"--out {folder} is a file. Give a folder.")
     if folder.is_dir() and any(folder.iterdir()) and not force:
@@ -94,7 +94,7 @@ def clear(folder: Path) -> None:
 
 
 def writer(dataset: str, format: str) -> Writer:
-    """How one owner's part is written: own tables keep ids, columns, schema and split."""
+    """How to write one owner's part; own tables keep their ids, columns, schema and split."""
     from fedsage.data.load import tables_folder
     from fedsage.data.npz import save_graph
     from fedsage.tables.tables import read_tables

@@ -1,1 +1,1 @@
-"""Where graphs come from: datasets, files, folders, other libraries."""
+"""Where graphs come from: datasets, files, folders and other libraries."""

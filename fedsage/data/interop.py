@@ -1,6 +1,6 @@
 """Graphs from what other libraries hold: PyG, NetworkX, pandas, Arrow.
 
-Nothing is imported from them: what has the right attributes will do.
+None of them is imported: any object with the right attributes will do.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def from_pyg(data: Any, class_names: Sequence[str] = ()) -> Graph:
     """PyG's ``Data``, or anything with ``x``, ``edge_index`` and perhaps ``y``.
 
     Args:
-        data: ``x`` may be a sparse tensor. ``y`` holds one class a node, -1 where it is not
-            known; without it all nodes are unlabelled. Masks are left behind.
-        class_names: A name for each class; numbers if left out.
+        data: ``x`` may be a sparse tensor. ``y`` holds one class per node, -1 where it is not
+            known; without it all nodes are unlabelled. Masks are ignored.
+        class_names: A name for each class; numbers if omitted.
     """
     for name in ("x", "edge_index"):
         if getattr(data, name, None) is None:
             raise DataError(
-                f"{type(data).__name__}: has no {name}. Give a homogeneous graph with x and "
+                f"{type(data).__name__} has no {name}. Give a homogeneous graph with x and "
                 "edge_index (PyG: Data; for HeteroData call to_homogeneous() first)."
             )
     x = as_array(data.x)
@@ -43,7 +43,7 @@ def from_pyg(data: Any, class_names: Sequence[str] = ()) -> Graph:
 
 
 def as_array(value: Any) -> Array | SparseMatrix:
-    """A tensor, a sparse tensor, a SciPy matrix or anything like an array, as an array."""
+    """A tensor, sparse tensor, SciPy matrix or anything like an array, as an array."""
     if issparse(value):
         return csr_array(value)
     if not hasattr(value, "detach"):
@@ -62,18 +62,19 @@ def from_networkx(
     label: str = "label",
     class_names: Sequence[str] = (),
 ) -> Graph:
-    """A NetworkX graph of any kind; nodes are numbered in its own order.
+    """A NetworkX graph of any kind; its nodes are numbered in their own order.
 
     Args:
-        network: Has ``nodes(data=True)`` and ``edges()``. Directions and doubles are ignored.
+        network: Has ``nodes(data=True)`` and ``edges()``. Directions and duplicates are
+            ignored.
         features: The attribute that holds a node's vector, or the names of several
-            attributes that hold a number each.
+            attributes that hold one number each.
         label: The attribute that holds the class; nodes without it are unlabelled.
-        class_names: The classes in order; all labels that occur, sorted, if left out.
+        class_names: The classes in order; if omitted, all labels that occur, sorted.
     """
     nodes = list(network.nodes(data=True))
     if not nodes:
-        raise DataError("The network has no nodes. Give at least one.")
+        raise DataError("The network has no nodes. Add at least one.")
     index = {node: i for i, (node, _) in enumerate(nodes)}
     names = [features] if isinstance(features, str) else list(features)
     for node, attributes in nodes:
@@ -87,8 +88,8 @@ def from_networkx(
         x = np.stack(rows).astype(np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(
-            f"The attributes {', '.join(names)} do not make one row of numbers a node "
-            f"({error}). Give every node as many numbers."
+            f"The attributes {', '.join(names)} do not make one row of numbers per node "
+            f"({error}). Give every node equally many numbers."
         ) from None
     found = [held.get(label) for _, held in nodes]
     classes = list(class_names) or sorted({str(c) for c in found if c is not None}, key=natural)
@@ -109,14 +110,14 @@ def from_tables(
     schema: Schema | None = None,
     label: str | None = None,
 ) -> Graph:
-    """Tables in memory, pandas, Arrow or dicts of columns, as in ``docs/own-data.md``.
+    """Tables in memory (pandas, Arrow or dicts of columns) as in ``docs/own-data.md``.
 
     Args:
-        nodes: ``id``, features, and perhaps the class and ``split``.
+        nodes: ``id``, features, and optionally the class and ``split``.
         edges: The links: ``source`` and ``target``, ids of nodes.
         features: Sparse features, if any: ``id``, ``feature``, ``value``.
-        schema: What the columns are; guessed from the tables if left out.
-        label: The column with the class, where the schema is guessed: ``label`` if left out.
+        schema: What the columns are; guessed from the tables if omitted.
+        label: The column with the class if the schema is guessed; ``label`` if omitted.
 
     Numbers are scaled by these tables alone.
     """

@@ -1,4 +1,4 @@
-"""A graph by whatever a user calls it: a dataset's name, ``synthetic``, or a path."""
+"""A graph by name or by path: a dataset, ``synthetic``, a file or a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError, DataErrors, nearest
 from fedsage.graph.graph import Graph, frozen
 from fedsage.graph.split import Split
-from fedsage.readable import natural
+from fedsage.readable import counted, natural
 from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def load(name: str, **synthetic_settings: Any) -> Graph:
     Args:
         name: ``cora``, ``citeseer``, ``pubmed``, ``msacademic``, ``synthetic``, or the path
             of an ``.npz`` file, of a folder of tables, or of a folder with ``graph.npz``.
-            The numbers of tables are scaled by that folder alone.
+            The numbers in tables are scaled by that folder alone.
         synthetic_settings: For ``synthetic``: see :func:`fedsage.data.synthetic.synthetic`.
     """
     if name == "synthetic":
@@ -43,7 +43,8 @@ def load(name: str, **synthetic_settings: Any) -> Graph:
         return load_graph(path)
     names = [*DATASETS, "synthetic"]
     raise ConfigError(
-        f"Unknown dataset '{name}': neither a name nor a file here.{nearest(name, names)}"
+        f"Unknown dataset '{name}': no dataset has that name, and there is no such "
+        f"file.{nearest(name, names)}"
     )
 
 
@@ -54,40 +55,40 @@ def load_folder(folder: Path) -> Graph:
         return graph_of(tables, pooled_scale([tables]))
     if owners := owner_folders(folder):
         raise DataError(
-            f"{folder} is not one graph but holds those of {len(owners)} owners, "
-            f"{owners[0].name} to {owners[-1].name}. Give one of them."
+            f"{folder} holds the graphs of {counted(len(owners), 'owner')}, not one graph: "
+            f"{owners[0].name} to {owners[-1].name}. Give one of these folders."
         )
     if not (folder / GRAPH).exists():
         raise DataError(
-            f"{folder}: no graph here: neither nodes.csv, nodes.parquet nor {GRAPH}. Give a "
-            "folder of tables (see docs/own-data.md)."
+            f"{folder} holds no graph: there is no nodes.csv, nodes.parquet or {GRAPH}. Give "
+            "a folder of tables (see docs/own-data.md)."
         )
     return load_graph(folder / GRAPH)
 
 
 def has_tables(folder: Path) -> bool:
-    """Whether a folder holds tables, be it only some of them."""
+    """Whether a folder holds tables, even if only some of them."""
     return any((folder / name).is_file() for name in TABLES)
 
 
 def only_tables(folder: Path) -> bool:
-    """Whether a folder holds tables; refuses one that holds ``graph.npz`` as well."""
+    """Whether a folder holds tables; refuses a folder that also holds ``graph.npz``."""
     tables = has_tables(folder)
     if tables and (folder / GRAPH).exists():
-        raise DataError(f"{folder} holds tables and {GRAPH}. Remove what is out of date.")
+        raise DataError(f"{folder} holds tables and {GRAPH}. Remove the one out of date.")
     return tables
 
 
 def tables_folder(name: str) -> Path | None:
-    """The folder of tables that :func:`load` would read for ``name``; None if it is another."""
+    """The folder of tables that :func:`load` would read for ``name``, if it reads tables."""
     named = name == "synthetic" or name in DATASETS
     return Path(name) if not named and has_tables(Path(name)) else None
 
 
 def owner_folders(path: Path | str) -> list[Path]:
-    """The owners in a folder: each a folder with tables or ``graph.npz``, by name.
+    """The owners in a folder, sorted by name: folders with tables or ``graph.npz``.
 
-    Empty where there are none, or where the folder is a graph itself.
+    Empty if there are none, or if the folder itself holds a graph.
     """
     path = Path(path)
     if not path.is_dir() or has_tables(path) or (path / GRAPH).exists():
@@ -100,7 +101,7 @@ def owner_folders(path: Path | str) -> list[Path]:
 def load_owner_tables(path: Path | str) -> list[Tables]:
     """The tables of every owner in a folder, all with one schema.
 
-    The problems of all owners are reported at once. Scale them by
+    The problems of all owners are reported at once. Scale the tables with
     :func:`fedsage.tables.tables.pooled_scale` where one process holds them all.
     """
     read = read_owners(path, read_tables)
@@ -122,23 +123,23 @@ def read_owners(path: Path | str, read: Callable[[Path], T]) -> dict[Path, T]:
     if lines:
         raise DataErrors(str(path), lines, count)
     if not found:
-        raise DataError(f"{path}: no owners here. Give a folder with a folder for each owner.")
+        raise DataError(f"{path} holds no owners. Give a folder with one folder per owner.")
     return found
 
 
 def check_same_schema(sha256: Mapping[Path, str]) -> None:
-    """Refuse owners whose features or classes differ, by checksum and folder."""
+    """Refuse owners whose features or classes differ, by the checksum of each folder."""
     first = next(iter(sha256))
     for folder, one in sha256.items():
         if one != sha256[first]:
             raise DataError(
                 f"{folder} has other features or classes than {first.name}. Give all owners "
-                "the same schema.toml, with the features, categories and classes of all."
+                "the same schema.toml, with everyone's features, categories and classes."
             )
 
 
 def load_split(path: Path | str) -> Split | None:
-    """The split that stands beside a graph in an ``.npz`` file; None if there is none."""
+    """The split stored with a graph in an ``.npz`` file; None if there is none."""
     arrays = read_arrays(Path(path))
     if not {"train", "val", "test"} <= set(arrays):
         return None

@@ -37,7 +37,7 @@ def graph_arrays(graph: Graph) -> dict[str, Array]:
 
 
 def save_graph(graph: Graph, path: Path | str, **extra: Array) -> None:
-    """Write ``graph`` as ``.npz``, with further arrays beside it if given."""
+    """Write ``graph`` as ``.npz``, together with any ``extra`` arrays."""
     arrays: dict[str, Any] = graph_arrays(graph) | extra
     write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
 
@@ -53,9 +53,9 @@ def load_graph(path: Path | str) -> Graph:
     sparse = {"x_data", "x_indices", "x_indptr", "x_shape"}
     if "edge_index" not in arrays or not ("x" in arrays or sparse <= set(arrays)):
         raise DataError(
-            f"{path}: not a graph file: it holds {', '.join(sorted(arrays)) or 'nothing'}. "
-            f"It needs edge_index, and x (dense) or {', '.join(sorted(sparse))} (CSR); y is "
-            "needed for training."
+            f"{path} is not a graph file: it holds {', '.join(sorted(arrays)) or 'nothing'}. "
+            f"It needs edge_index, and x (dense) or {', '.join(sorted(sparse))} (CSR); "
+            "training also needs y."
         )
     x = arrays["x"] if "x" in arrays else checked_csr(arrays, path)
     y = arrays.get("y", np.full(x.shape[0] if x.ndim else 0, -1))
@@ -72,7 +72,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
         raise DataError(f"{path}: no such file. Check the path.") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"{path}: cannot be read as .npz of plain arrays ({error}). "
+            f"{path} cannot be read as .npz of plain arrays ({error}). "
             "It may be truncated or hold Python objects: write it again with numpy.savez."
         ) from None
     if strange := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
@@ -81,7 +81,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def checked_csr(arrays: dict[str, Array], path: Path) -> csr_array:
-    """The sparse features, if the three arrays fit together."""
+    """The sparse features, provided that the three arrays fit together."""
     try:
         shape = tuple(int(n) for n in arrays["x_shape"])
         x = csr_array((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
@@ -95,7 +95,7 @@ def checked_csr(arrays: dict[str, Array], path: Path) -> csr_array:
 
 
 def content_sha256(graph: Graph) -> str:
-    """A checksum of what a graph holds, however its file was compressed."""
+    """A checksum of a graph's content, however its file is compressed."""
     digest = hashlib.sha256()
     for key, array in sorted(graph_arrays(graph).items()):
         wide = array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array

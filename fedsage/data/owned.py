@@ -1,4 +1,4 @@
-"""What one owner holds on its own disk: tables or ``graph.npz``, and how it is split."""
+"""What one owner has on its own disk: tables or ``graph.npz``, and how nodes are split."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Owned:
     """One owner's data, before its columns of numbers are scaled."""
 
     tables: Tables | None
-    whole: Graph | None  # where it came as ``graph.npz``, which is never scaled
+    whole: Graph | None  # if it came as ``graph.npz``, which is never scaled
     split: Split | None
     content: str  # checksum of its files
 
     @property
     def schema(self) -> Schema | None:
-        """What its tables hold."""
+        """The schema of its tables, if it has tables."""
         return self.tables.schema if self.tables else None
 
     @property
     def names(self) -> tuple[int, tuple[str, ...]]:
-        """d_x, and the classes."""
+        """d_x and the names of the classes."""
         if self.tables:
             return self.tables.schema.num_features, self.tables.schema.class_names
         assert self.whole is not None
@@ -48,7 +48,7 @@ class Owned:
 
     @property
     def sha256(self) -> str:
-        """A checksum of what must be the same at all owners."""
+        """A checksum of what must be the same for all owners."""
         if self.tables:
             return self.tables.schema.sha256
         return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()
@@ -69,7 +69,7 @@ class Owned:
 
     @property
     def num_numbers(self) -> int:
-        """How many columns are scaled."""
+        """The number of columns that are scaled."""
         return self.tables.numbers.shape[1] if self.tables else 0
 
     @property
@@ -86,7 +86,7 @@ class Owned:
 
 
 def read_owned(folder: Path | str) -> Owned:
-    """Read and check an owner's folder; all problems of tables are reported at once."""
+    """Read and check an owner's folder; all problems in its tables are reported at once."""
     folder = Path(folder)
     if only_tables(folder):
         tables = read_tables(folder)
@@ -94,14 +94,14 @@ def read_owned(folder: Path | str) -> Owned:
     path = folder / GRAPH if folder.is_dir() else folder
     if not path.exists():
         raise DataError(
-            f"{folder}: no data here: neither nodes.csv, nodes.parquet nor {GRAPH}. Give an "
-            "owner's folder (see docs/own-data.md)."
+            f"{folder} holds no data: there is no nodes.csv, nodes.parquet or {GRAPH}. Give "
+            "an owner's folder (see docs/own-data.md)."
         )
     return Owned(None, load_graph(path), load_split(path), content_of([path]))
 
 
 def content_of(files: Sequence[Path]) -> str:
-    """One checksum of some files."""
+    """One checksum over several files."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode())
@@ -112,7 +112,7 @@ def content_of(files: Sequence[Path]) -> str:
 
 
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
-    """The owners whose folders are in ``path``, their columns scaled over all of them."""
+    """The owners whose folders are in ``path``, with columns scaled over all of them."""
     read = read_owners(path, read_owned)
     check_same_schema({folder: one.sha256 for folder, one in read.items()})
     owned = list(read.values())
@@ -126,8 +126,8 @@ def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
 
 
 def load_owners(path: Path | str) -> Partition:
-    """The owners in a folder as :func:`fedsage.run` takes them, their tables scaled together.
+    """The owners in a folder as :func:`fedsage.run` takes them, with tables scaled together.
 
-    For one process that may hold them all.
+    For a single process that may hold the data of all owners.
     """
     return owners_in(path)[0]

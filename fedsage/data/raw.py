@@ -1,8 +1,8 @@
 """The published raw files of the four datasets → graphs.
 
 Cora comes as two text tables, CiteSeer and PubMed as Planetoid's pickles, MSAcademic as
-``.npz``. A pickle is opened only after its checksum was found right (``datasets.py``), and
-then by an unpickler that knows the array classes these files hold and nothing else.
+``.npz``. A pickle is opened only after its checksum has been verified (``datasets.py``), and
+then by an unpickler that admits the array classes in these files and nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUBMED_CLASSES = ("Experimental", "Type1", "Type2")
 
 
 class BareCsr:
-    """Stands in for SciPy's CSR class of long ago: keeps the arrays it was pickled with."""
+    """A stand-in for SciPy's old CSR class: keeps the arrays it was pickled with."""
 
     def __setstate__(self, state: Mapping[str, Array]) -> None:
         self.matrix = csr_array(
@@ -39,7 +39,7 @@ class BareCsr:
 
 
 def empty_array(subtype: type, shape: tuple[int, ...], dtype: str) -> Array:
-    """What NumPy's unpickling starts from: an array to be filled by its state."""
+    """What NumPy's unpickling starts from: an array for its state to fill."""
     return np.ndarray.__new__(np.ndarray, shape, np.dtype(dtype))
 
 
@@ -54,21 +54,21 @@ ADMITTED: dict[tuple[str, str], Callable[..., object]] = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Admits arrays, sparse matrices and dictionaries of lists; refuses all else."""
+    """Admits arrays, sparse matrices and dictionaries of lists; refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         """The stand-in for a class named in the file."""
         key = module.replace("builtins", "__builtin__"), name
         if key not in ADMITTED:
             raise DataError(
-                f"The file asks for {module}.{name}, which a Planetoid file never holds. "
-                "Delete it and fetch it again."
+                f"The file asks for {module}.{name}, which no Planetoid file contains. "
+                "Delete it and download it again."
             )
         return ADMITTED[key]
 
 
 def unpickle(content: bytes) -> object:
-    """The object in a Planetoid file; sparse matrices as scipy arrays."""
+    """The object in a Planetoid file; sparse matrices as SciPy arrays."""
     loaded = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     return loaded.matrix if isinstance(loaded, BareCsr) else loaded
 
@@ -98,7 +98,7 @@ def read_planetoid(
     index = np.array(part["test.index"].decode().split(), dtype=np.int64)
     neighbors = unpickle(part["graph"])
     if not isinstance(neighbors, dict):
-        raise DataError(f"ind.{name}.graph holds no dictionary. Fetch it again.")
+        raise DataError(f"ind.{name}.graph holds no dictionary. Download it again.")
     num_nodes = int(index.max()) + 1
     position = np.full(num_nodes, -1)
     position[: allx.shape[0]] = np.arange(allx.shape[0])
@@ -131,7 +131,7 @@ def array_of(content: bytes) -> Array:
 
 
 def read_msacademic(files: Mapping[str, bytes]) -> Graph:
-    """MSAcademic (Coauthor CS) from ``ms_academic_cs.npz``; its names are left unread."""
+    """MSAcademic (Coauthor CS) from ``ms_academic_cs.npz``; the names in it are not read."""
     with np.load(io.BytesIO(files["ms_academic_cs.npz"]), allow_pickle=False) as raw:
         x = csr_array(
             (raw["attr_data"], raw["attr_indices"], raw["attr_indptr"]),

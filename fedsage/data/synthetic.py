@@ -1,7 +1,7 @@
 """Graphs with planted communities, power-law degrees and topic-like features, of any size.
 
-Every step is a few vectorized operations on many nodes or links at once: on so many that a
-cache still holds what comes in between.
+Every step is a few vectorized operations on many nodes or links at once, but on no more than
+a cache can hold together with the intermediate results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedsage.shapes import Array, EdgeIndex, NodeIds
 
 USUAL = SyntheticConfig()
 COMMUNITIES_PER_CLASS = 4
-DEGREE_EXPONENT = 2.5  # of the power law that the expected degrees follow
+DEGREE_EXPONENT = 2.5  # of the power law of the expected degrees
 WORD_EXPONENT = 1.1  # of Zipf's law for the words
 
 
@@ -31,14 +31,14 @@ def synthetic(
     topicality: float = USUAL.topicality,
     seed: int = USUAL.seed,
 ) -> Graph:
-    """A graph whose classes show in its links and its features.
+    """A graph whose classes are visible in its links and its features.
 
     Args:
         nodes: |V|.
         degree: Mean number of neighbors, so that |E| = nodes · degree / 2.
-        classes: Number of classes; each is made of a few communities.
+        classes: Number of classes; each consists of a few communities.
         features: d_x, the number of words.
-        words: Mean number of distinct draws of words for a node.
+        words: Mean number of words drawn for a node.
         homophily: Share of links drawn inside a community.
         topicality: Share of words drawn from the topic of the node's class.
         seed: All draws come from it.
@@ -50,7 +50,7 @@ def synthetic(
     links = planted_links(community, round(nodes * degree / 2), homophily, draws)
     x = topic_features(y, classes, features, words, topicality, draws)
     names = [f"topic {c}" for c in range(classes)]
-    order = draws.permutation(nodes)  # so that a node's index says nothing about its class
+    order = draws.permutation(nodes)  # so that a node's index reveals nothing about its class
     links = order.astype(np.int32)[links]
     node = np.argsort(order)
     x = x[node]
@@ -62,8 +62,8 @@ def planted_links(
 ) -> EdgeIndex:
     """Distinct links between nodes of power-law propensity, mostly inside a community.
 
-    ``community`` must be sorted. Ends are drawn by propensity; what comes out double or as
-    a loop is drawn again, so long as there is room for it.
+    ``community`` must be sorted. Ends are drawn by propensity; duplicates and loops are
+    drawn again as long as there is room.
     """
     num_nodes = len(community)
     num_links = min(num_links, num_nodes * (num_nodes - 1) // 4)
@@ -71,7 +71,7 @@ def planted_links(
     cumulated = np.cumsum(np.minimum(propensity, np.sqrt(num_nodes)))
     begin = beginnings(cumulated)
     first = np.searchsorted(community, np.arange(community[-1] + 2))
-    below = np.append(0.0, cumulated)[first]  # each community
+    below = np.append(0.0, cumulated)[first]  # below each community
     keys = np.empty(0, dtype=np.int64)
     for _ in range(50):
         wanted = num_links - len(keys)
@@ -89,14 +89,14 @@ def planted_links(
             pair = paired(np.minimum(source, target), np.maximum(source, target))
             found.append(pair[source != target])
         keys = np.concatenate(found)
-        del found  # makes room
+        del found  # frees memory
         keys = distinct(keys)
     surplus = draws.choice(len(keys), max(len(keys) - num_links, 0), replace=False)
     return parted(np.delete(keys, surplus))
 
 
 def drawn_in_order(cumulated: Float[Array, " V"], chance: Float[Array, " n"]) -> NodeIds:
-    """The nodes in whose share of the cumulated propensity each chance falls, sorted."""
+    """The nodes in whose share of the cumulated propensity the chances fall, sorted."""
     chance.sort()
     chance *= cumulated[-1]
     last = np.append(np.searchsorted(chance, cumulated[:-1]), len(chance))
@@ -104,9 +104,9 @@ def drawn_in_order(cumulated: Float[Array, " V"], chance: Float[Array, " n"]) ->
 
 
 def beginnings(cumulated: Float[Array, " V"]) -> NodeIds:
-    """For as many equal steps as there are nodes, the node with which each begins.
+    """The node at which each of V equal steps of the cumulated propensity begins.
 
-    They begin a little early, for a number's step may be rounded up.
+    Steps begin a little early, because a number's step may be rounded up.
     """
     steps = np.arange(len(cumulated) + 1) - 1e-3
     return np.searchsorted(cumulated, steps * (cumulated[-1] / len(cumulated)), side="right")
@@ -117,10 +117,11 @@ def draw_nodes(
 ) -> NodeIds:
     """The nodes in whose share of the cumulated propensity the numbers ``at`` fall.
 
-    From the table of where to begin, one node on until it is found. A share is at least a
-    third of the mean, so that is a few steps; a binary search reads from all over memory.
+    The search starts where the table ``begin`` says and goes on node by node. A share is at
+    least a third of the mean, so this takes few steps; a binary search would read from all
+    over memory.
     """
-    at = np.minimum(at, np.nextafter(cumulated[-1], 0))  # rounded, it may be the end itself
+    at = np.minimum(at, np.nextafter(cumulated[-1], 0))  # rounding may give the very end
     node = begin[(at * (len(cumulated) / cumulated[-1])).astype(np.int64)]
     behind = np.flatnonzero(cumulated[node] <= at)
     while len(behind):
@@ -139,7 +140,7 @@ def topic_features(
 ) -> csr_array:
     """0/1 features: words by Zipf's law, some of them from the topic of the node's class.
 
-    A topic is an order of the words of its own; the background is one more order.
+    Each topic ranks the words in its own order; the background is one more such order.
     """
     zipf = np.cumsum(1 / np.arange(1, num_words + 1) ** WORD_EXPONENT)
     orders = np.stack([draws.permutation(num_words) for _ in range(num_classes + 1)])

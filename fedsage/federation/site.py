@@ -121,7 +121,7 @@ class Site:
                 f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
             )
         self.index, self.folder = agreement.owner, self.runs / agreement.run
-        self.check_same_run(given)
+        self.check_same_run(given, agreement.files)
         self.config, self.method = config, find_method(config.run.method)
         way = self.method.way(config.mend.how)
         features, names = self.owned.names
@@ -198,9 +198,9 @@ class Site:
                 "drop the column."
             )
 
-    def check_same_run(self, config: Config) -> None:
+    def check_same_run(self, config: Config, files: str) -> None:
         """Refuse to go on with a run whose settings or data are not what they were."""
-        settings = config.model_dump_json(exclude={"federation"})
+        settings = config.model_dump_json(exclude={"federation"}) + files
         now = {"settings": sha256(settings.encode()).hexdigest(), "data": self.owned.content}
         path = self.folder / AGREED
         before = json.loads(path.read_text()) if path.exists() else now

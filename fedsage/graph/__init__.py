@@ -1,1 +1,1 @@
-"""What a graph is and what can be done to it; no weights, no training."""
+"""What a graph is and what can be done with it; no weights, no training."""

@@ -1,6 +1,6 @@
 """Attach generated neighbors: G_i → G'_i. Where they come from is another matter.
 
-A generated neighbor is a node with features, without a label, that hangs on one real node.
+A generated neighbor is a node with features and no label, linked to one real node.
 Real nodes keep their numbers, so that the split of G_i indexes G'_i as well.
 """
 

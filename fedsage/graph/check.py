@@ -1,4 +1,4 @@
-"""What the arrays of a graph must be: refused where they are not, with what to do about it."""
+"""Checks on the arrays of a graph; what is wrong is refused, with what to do about it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError
+from fedsage.readable import counted
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeLabels, SparseMatrix
 
 
 def checked_size(x: Array | SparseMatrix, name: str) -> int:
-    """How many nodes have features; refuses what is no table of numbers."""
+    """The number of nodes that have features; refuses anything but a table of numbers."""
     if len(x.shape) != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise DataError(
-            f"{name}: features must be a table of nodes × features, "
-            f"but have shape {tuple(x.shape)}. Give at least one node and one feature."
+            f"{name}: features must be a table of nodes × features, but have shape "
+            f"{tuple(x.shape)}. Give at least one node and one feature."
         )
     if x.dtype.kind not in "fiub":
         raise DataError(
-            f"{name}: features must be numbers, but are of type {x.dtype}. Turn words into "
-            "numbers (one column for each) and complex numbers into pairs."
+            f"{name}: features must be numbers, but have type {x.dtype}. Turn words into "
+            "numbers (one column per word) and complex numbers into pairs."
         )
     return int(x.shape[0])
 
@@ -40,15 +41,15 @@ def checked_features(x: Array | SparseMatrix, name: str) -> NodeFeatures:
         starts: Array = features.indptr if sparse else np.arange(0, values.size, x.shape[1])
         row = int(np.searchsorted(starts, bad[0], side="right")) - 1
         raise DataError(
-            f"{name}: {len(bad)} feature values are NaN or infinite, the first at node "
-            f"{row}. Replace them (with 0, or the mean of the column) and try again."
+            f"{name}: found {counted(len(bad), 'NaN or infinite feature value')}, the first "
+            f"at node {row}. Replace them (by 0 or the mean of the column) and try again."
         )
     if not sparse:
         features.setflags(write=False)
         return features
     features.sum_duplicates()
     features.eliminate_zeros()
-    if max(features.nnz, *features.shape) < 2**31:  # short positions: products read them all
+    if max(features.nnz, *features.shape) < 2**31:  # short positions make products faster
         features.indices = features.indices.astype(np.int32, copy=False)
         features.indptr = features.indptr.astype(np.int32, copy=False)
     for array in (features.data, features.indices, features.indptr):
@@ -62,18 +63,18 @@ def checked_labels(
     """Labels as int64 and a name for each class; refuses labels without a class."""
     if np.ndim(y) != 1:
         raise DataError(
-            f"{name}: labels must be one number a node, but have shape {np.shape(y)}. Give the "
-            "number of the class, from 0, and -1 where it is not known."
+            f"{name}: labels must be one number per node, but have shape {np.shape(y)}. Give "
+            "the number of the class, starting at 0, and -1 where it is not known."
         )
     if len(y) != num_nodes:
         raise DataError(
-            f"{name}: {num_nodes} nodes have features but there are {len(y)} labels. "
-            "Give one label a node, -1 where it is not known."
+            f"{name}: there are {counted(num_nodes, 'node')} with features, but "
+            f"{counted(len(y), 'label')}. Give one label per node, -1 where it is not known."
         )
     if not np.issubdtype(np.asarray(y).dtype, np.integer):
         raise DataError(
-            f"{name}: labels must be whole numbers from 0, but are {np.asarray(y).dtype}. "
-            "Number the classes, and write -1 where the class is not known."
+            f"{name}: labels must be whole numbers, but have type {np.asarray(y).dtype}. "
+            "Number the classes from 0, and write -1 where the class is not known."
         )
     labels = np.array(y, dtype=np.int64)
     most = min(int(labels.max(initial=-1)) + 1, num_nodes)
@@ -81,9 +82,9 @@ def checked_labels(
     bad = np.flatnonzero((labels < -1) | (labels >= len(names)))
     if len(bad):
         raise DataError(
-            f"{name}: {len(bad)} labels are out of range, the first {labels[bad[0]]} at node "
-            f"{bad[0]}; there are {len(names)} classes, 0 to {len(names) - 1}. "
-            "Write -1 where the class is not known."
+            f"{name}: found {counted(len(bad), 'label')} out of range, the first, "
+            f"{labels[bad[0]]}, at node {bad[0]}; the {len(names)} classes are numbered 0 to "
+            f"{len(names) - 1}. Write -1 where the class is not known."
         )
     return labels, names
 
@@ -94,14 +95,14 @@ def checked_links(edge_index: Array, num_nodes: int, name: str) -> EdgeIndex:
     if links.ndim != 2 or links.shape[0] != 2 or not np.issubdtype(links.dtype, np.integer):
         raise DataError(
             f"{name}: links must be 2 × E whole numbers, but have shape {links.shape} and "
-            f"type {links.dtype}. Row 0 holds one end of each link, row 1 the other."
+            f"type {links.dtype}. Put one end of each link in row 0, the other in row 1."
         )
     if links.size and (links.min() < 0 or links.max() >= num_nodes):
         bad = np.flatnonzero(((links < 0) | (links >= num_nodes)).any(axis=0))
         first = links[:, bad[0]].tolist()
         raise DataError(
-            f"{name}: {len(bad)} links point to nodes that do not exist, the first "
-            f"{first[0]}–{first[1]} (link {bad[0]}); nodes are 0 to {num_nodes - 1}. "
-            "Remove these links or add the nodes."
+            f"{name}: found {counted(len(bad), 'link')} to nodes that do not exist, the first "
+            f"{first[0]}–{first[1]} (link {bad[0]}); nodes are numbered 0 to "
+            f"{num_nodes - 1}. Remove these links or add the nodes."
         )
     return links.astype(np.int32, copy=False)

@@ -1,4 +1,4 @@
-"""Louvain communities: igraph's, after a compiled first pass where a graph is large."""
+"""Louvain communities by igraph, on large graphs after a compiled first pass."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fedsage.graph.graph import chunks, firsts, paired, parted
 from fedsage.kernels.door import first_pass
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 
-LARGE = 20_000  # nodes; below, igraph makes all passes
-SETTLED = 1000  # the first pass ends when fewer than one node in so many moves
+LARGE = 20_000  # nodes; below this, igraph makes all passes
+SETTLED = 1000  # the first pass ends when fewer than one node in this many moves
 
 
 def communities(
@@ -36,10 +36,11 @@ def louvain_membership(adjacency: SparseMatrix, draws: np.random.Generator) -> N
     """The community of every node.
 
     Note:
-        Louvain's first pass goes over all links again and again, in no order that a cache
-        could know, and igraph looks up four numbers for each: on a million nodes it takes
-        most of the time. So there it is ours. What comes out is a graph of communities, and
-        igraph makes the other passes on that. Both do as Blondel et al. (2008) say.
+        Louvain's first pass visits all links again and again, in an order that no cache can
+        predict, and igraph looks up four numbers for each: on a million nodes this takes
+        most of the time. On large graphs we therefore make the first pass ourselves, and
+        igraph makes the others on the graph of communities that results. Both follow Blondel
+        et al. (2008).
     """
     num_nodes = adjacency.shape[0]
     if num_nodes < LARGE:
@@ -54,13 +55,13 @@ def louvain_membership(adjacency: SparseMatrix, draws: np.random.Generator) -> N
 
 
 def renumbered(membership: NodeIds) -> NodeIds:
-    """The same communities, numbered from 0 on with none left out, in the same order."""
+    """The same communities in the same order, numbered from 0 without gaps."""
     there = np.bincount(membership) > 0
     return (np.cumsum(there, dtype=np.int32) - 1)[membership]
 
 
 def once(adjacency: SparseMatrix, some: slice) -> EdgeIndex:
-    """Every link of ``some`` nodes with a larger one, smaller node first."""
+    """Every link from ``some`` nodes to a node with a larger number, smaller node first."""
     pointers = adjacency.indptr[some.start : some.stop + 1]
     target = adjacency.indices[pointers[0] : pointers[-1]]
     nodes = np.arange(some.start, some.stop, dtype=target.dtype)
@@ -70,7 +71,7 @@ def once(adjacency: SparseMatrix, some: slice) -> EdgeIndex:
 
 
 def contracted(adjacency: SparseMatrix, membership: NodeIds) -> coo_array:
-    """How many links there are inside and between communities; smaller number first."""
+    """The number of links inside and between communities; smaller community first."""
     found = []
     for some in chunks(adjacency.shape[0], adjacency.nnz / adjacency.shape[0]):
         a, b = membership[once(adjacency, some)]
@@ -90,7 +91,7 @@ def by_igraph(
     draws: np.random.Generator,
 ) -> NodeIds:
     """The communities that igraph's Louvain finds."""
-    # igraph reads pairs of Python's numbers three times as fast as an array.
+    # igraph reads pairs of Python numbers three times as fast as an array.
     network = igraph.Graph(n=num_nodes, edges=zip(*links.tolist(), strict=True))
     igraph.set_random_number_generator(random.Random(int(draws.integers(2**31))))
     try:

@@ -1,7 +1,7 @@
 """Graph = {V, E, X, Y}: immutable, links in both directions as CSR, features sparse or dense.
 
-What counts as a neighbor is decided here: links are undirected, self-loops and double
-links are dropped. Nothing here reads files or draws numbers.
+What counts as a neighbor is decided here: links are undirected, self-loops and duplicate
+links are dropped. Nothing here reads files or draws random numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fedsage.graph.check import (
 )
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
-AT_ONCE = 2**17  # numbers; a cache holds as many, and what is made of them
+AT_ONCE = 2**17  # numbers: a cache holds this many, and what is computed from them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """A graph with node features and labels (Sec. 3.1): G = {V, E, X} and Y.
 
-    ``indices[indptr[v]:indptr[v + 1]]`` are the neighbors of node ``v``, as int32, for there
-    are many; every link stands there twice, once from each end. Build one with
+    ``indices[indptr[v]:indptr[v + 1]]`` are the neighbors of node ``v``, as int32 to save
+    memory; each link is listed twice, once from each end. Build a graph with
     :meth:`from_arrays`, which checks it.
     """
 
@@ -54,10 +54,10 @@ class Graph:
 
         Args:
             x: Features of every node, a scipy sparse matrix or a dense array.
-            edge_index: Links as pairs of node indices; direction and doubles are ignored.
+            edge_index: Links as pairs of node indices; direction and duplicates are ignored.
             y: The class of every node, -1 where it is not known.
-            class_names: A name for each class; numbers if left out.
-            name: What to call the graph in an error.
+            class_names: A name for each class; numbers if omitted.
+            name: What to call the graph in an error message.
         """
         num_nodes = checked_size(x, name)
         labels, names = checked_labels(y, class_names, num_nodes, name)
@@ -201,7 +201,7 @@ class Graph:
 
 
 def interop() -> Any:
-    """Where other libraries' graphs are read: above this module, so it is asked for by name."""
+    """The module that reads other libraries' graphs: a layer above, so imported by name."""
     return import_module("fedsage.data.interop")
 
 
@@ -214,9 +214,9 @@ def frozen(array: Array) -> Array:
 def symmetric(
     links: EdgeIndex, num_nodes: int
 ) -> tuple[Int[Array, " pointers"], Int[Array, " twice_E"]]:
-    """``indptr`` and ``indices`` of a graph: links both ways, no loops, no doubles, sorted.
+    """``indptr`` and ``indices`` of a graph: links both ways, sorted, no loops or duplicates.
 
-    Sorting pairs goes through memory in order; putting each into its row would jump about,
+    Sorting pairs goes through memory in order; writing each into its row would jump around,
     which takes several times as long once the graph is larger than the cache.
     """
     links = links if (apart := links[0] != links[1]).all() else links[:, apart]
@@ -231,14 +231,14 @@ def symmetric(
 def paired(
     first: Int[Array, " n"], second: Int[Array, " n"], out: Int[Array, " n"] | None = None
 ) -> Int[Array, " n"]:
-    """Pairs of numbers below 2³¹ as one number each, which are ordered as the pairs are."""
+    """Pairs of numbers below 2³¹, each packed into one number; they sort as the pairs do."""
     keys = np.left_shift(first, 32, out=out, dtype=np.int64)
     keys |= second
     return keys
 
 
 def parted(keys: Int[Array, " n"]) -> Int[Array, "2 n"]:
-    """The pairs behind such numbers, as int32."""
+    """The pairs that :func:`paired` packed, as int32."""
     pairs = np.empty((2, len(keys)), dtype=np.int32)
     np.right_shift(keys, 32, out=pairs[0], casting="unsafe")
     pairs[1] = keys  # its lower half
@@ -246,33 +246,33 @@ def parted(keys: Int[Array, " n"]) -> Int[Array, "2 n"]:
 
 
 def distinct(keys: Int[Array, " n"]) -> Int[Array, " m"]:
-    """The sorted distinct keys, sorted in place; for many of them faster than ``np.unique``."""
+    """The distinct keys in order (sorts in place); faster than ``np.unique`` for many keys."""
     keys.sort()
     return keys if (new := firsts(keys)).all() else keys[new]
 
 
 def firsts(keys: Int[Array, " n"]) -> Bool[Array, " n"]:
-    """Which of sorted keys are not as the one before."""
+    """Which of the sorted keys differ from the one before."""
     new = np.ones(len(keys), dtype=np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return new
 
 
 def chunks(total: int, each: float = 1.0) -> Iterator[slice]:
-    """``total`` things, which take ``each`` so many numbers, a few at a time."""
+    """Slices over ``total`` items of ``each`` numbers, few enough for a cache to hold."""
     size = int(AT_ONCE / max(each, 1.0)) + 1
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
 def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Array, " total"]:
-    """``count[k]`` numbers from ``start[k]`` on, for every k: where rows of a CSR stand."""
+    """``count[k]`` numbers from ``start[k]`` on, for every k: positions of rows in a CSR."""
     return np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
 
 
 def dense_columns(x: NodeFeatures, nodes: NodeIds) -> Float[Array, "d_x columns"]:
-    """The features of some nodes, dense, one column each.
+    """The features of some nodes as a dense matrix, one column per node.
 
-    SciPy's way there takes several times as long.
+    SciPy takes several times as long for this.
     """
     if not issparse(x):
         return np.ascontiguousarray(x[nodes].T)

@@ -1,4 +1,4 @@
-"""Hide some nodes of G_i and remember what was hidden: NeighGen's exercise (Sec. 4.1)."""
+"""Hide some nodes of G_i and remember what was hidden, as NeighGen's exercise (Sec. 4.1)."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from fedsage.errors import ConfigError, nearest
 from fedsage.graph.communities import communities
 from fedsage.graph.graph import Graph, chunks, frozen
 from fedsage.graph.split import Split
+from fedsage.readable import counted
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
 
@@ -25,14 +26,14 @@ ROOM = 1.03  # Louvain: no owner grows beyond this times the mean
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """The owners' subgraphs G_1 … G_M, and for simulations where their nodes were in G."""
+    """The owners' subgraphs G_1 … G_M and, for simulations, where their nodes were in G."""
 
     subgraphs: tuple[Graph, ...]
     nodes: tuple[NodeIds, ...]  # of each owner, by index in G
-    missing_links: int | None  # |ΔE|; nobody knows it where owners came with their own data
+    missing_links: int | None  # |ΔE|; unknown where owners came with their own data
     how: str
     seed: int
-    splits: tuple[Split | None, ...] = ()  # owners' own, where they have any
+    splits: tuple[Split | None, ...] = ()  # the owners' own, where they have any
 
     @property
     def num_owners(self) -> int:
@@ -48,14 +49,14 @@ def partition(
 ) -> Partition:
     """Cut ``graph`` into ``num_owners`` subgraphs that share no node (Sec. 3.1).
 
-    Every owner keeps the links among its own nodes. The links between owners, ΔE, are
-    stored nowhere; only their number is kept.
+    Every owner keeps the links among its own nodes. The links between owners, ΔE, are not
+    stored anywhere; only their number is kept.
 
     Args:
         graph: G.
         num_owners: M.
         how: ``louvain``, ``metis``, ``random`` or ``label``, or ``label:0.1`` to set the
-            concentration of the Dirichlet distribution (0.5 unless said).
+            concentration of the Dirichlet distribution (0.5 by default).
         seed: All draws come from it.
     """
     return by_owner(graph, assign(graph, num_owners, how, seed), num_owners, how, seed)
@@ -68,18 +69,21 @@ def assign(graph: Graph, num_owners: int, how: str, seed: int) -> NodeIds:
         raise ConfigError(f"Unknown partition '{how}'.{nearest(name, (*WAYS, 'label'))}")
     if not 1 <= num_owners <= graph.num_nodes // MIN_NODES:
         raise ConfigError(
-            f"{num_owners} owners do not fit a graph of {graph.num_nodes} nodes: an owner "
-            f"needs at least {MIN_NODES}. Ask for 1 to {graph.num_nodes // MIN_NODES} owners."
+            f"A graph of {counted(graph.num_nodes, 'node')} cannot be cut for {num_owners} "
+            f"owners: each needs at least {MIN_NODES} nodes. Ask for 1 to "
+            f"{graph.num_nodes // MIN_NODES} owners."
         )
     if name != "label":
         if parameter:
-            raise ConfigError(f"Partition '{name}' takes no parameter, but got '{parameter}'.")
+            raise ConfigError(
+                f"Partition '{name}' takes no parameter, but got '{parameter}'. Leave it out."
+            )
         return topped_up(WAYS[name](graph, num_owners, seed), num_owners)
     return label_skew(graph, num_owners, seed, checked_concentration(parameter or "0.5"))
 
 
 def topped_up(owner: NodeIds, num_owners: int) -> NodeIds:
-    """The same owners, where those below ``MIN_NODES`` get nodes of the largest one."""
+    """The same owners, except that those below ``MIN_NODES`` get nodes of the largest one."""
     owner = owner.copy()
     for i in np.flatnonzero(np.bincount(owner, minlength=num_owners) < MIN_NODES):
         while (lacking := MIN_NODES - int((owner == i).sum())) > 0:
@@ -108,9 +112,9 @@ def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
     """Louvain communities, packed into owners of similar size.
 
     Note:
-        The paper says "clusters of similar sizes" and no more. We take communities from the
-        largest down and give each to the owner it has the most links with, weighed by the
-        room left there. A community that fits nowhere is cut by Louvain again.
+        The paper only says "clusters of similar sizes". We take communities from the largest
+        down and give each to the owner it has the most links with, weighted by the room left
+        there. A community that fits nowhere is cut by Louvain again.
     """
     adjacency = graph.adjacency
     capacity = int(np.ceil(ROOM * graph.num_nodes / num_owners))
@@ -147,14 +151,14 @@ def linked_owners(
     for some in chunks(len(nodes), graph.mean_degree):
         near, _ = graph.neighbors_of(nodes[some])
         links += np.bincount(owner[near] + 1, minlength=num_owners + 1)
-    return links[1:]  # 0 are those with no owner
+    return links[1:]  # 0 stands for nodes with no owner yet
 
 
 def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:
     """METIS: balanced parts with few links between them."""
     if sys.platform == "win32":
-        raise ConfigError("Partition 'metis' is not to be had on Windows. Take 'louvain'.")
-    import pymetis  # has no wheel for Windows
+        raise ConfigError("Partition 'metis' is not available on Windows. Use 'louvain'.")
+    import pymetis  # no wheel for Windows
 
     options = pymetis.Options(seed=int(generator(seed, "metis").integers(2**31)))
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
@@ -163,7 +167,7 @@ def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:
 
 
 def uniform(graph: Graph, num_owners: int, seed: int) -> NodeIds:
-    """Every node to a random owner; sizes differ by one at most."""
+    """Every node to a random owner; sizes differ by at most one."""
     return generator(seed, "random").permutation(np.arange(graph.num_nodes) % num_owners)
 
 
@@ -187,7 +191,7 @@ def label_skew(graph: Graph, num_owners: int, seed: int, concentration: float) -
 
 
 def checked_concentration(text: str) -> float:
-    """The Dirichlet concentration behind ``label:``."""
+    """The Dirichlet concentration that follows ``label:``."""
     try:
         value = float(text)
     except ValueError:
@@ -208,12 +212,12 @@ WAYS: dict[str, Callable[[Graph, int, int], NodeIds]] = {
 
 
 def label_counts(graph: Graph) -> Int[Array, " d_y"]:
-    """How many nodes of each class a graph has."""
+    """The number of nodes of each class."""
     return np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
 
 
 def label_skew_of(part: Partition) -> Float[Array, " M"]:
-    """How far each owner's labels are from everyone's: total variation, 0 (same) to 1."""
+    """How far each owner's labels are from all labels: total variation, 0 (same) to 1."""
     counts = np.stack([label_counts(graph) for graph in part.subgraphs])
     whole = counts.sum(axis=0) / counts.sum()
     own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

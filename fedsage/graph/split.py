@@ -13,7 +13,7 @@ from fedsage.shapes import NodeIds, NodeLabels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Which labelled nodes are trained on, chosen on and tested on. They never overlap."""
+    """Which labelled nodes are for training, validation and testing. They never overlap."""
 
     train: NodeIds
     val: NodeIds
@@ -21,18 +21,18 @@ class Split:
 
 
 def split_nodes(graph: Graph, train: float, val: float, seed: int, owner: int) -> Split:
-    """60-20-20 of the paper for ``train=0.6, val=0.2``: the rest is for testing.
+    """A split of an owner's labelled nodes; what ``train`` and ``val`` leave is for testing.
 
     Note:
-        The paper gives the ratio only. We draw uniformly among the labelled nodes of each
-        owner; it depends on the seed and the owner, never on the method. An owner with any
-        labelled node trains on at least one.
+        The paper only gives the ratio, 60-20-20. We draw uniformly among the labelled nodes
+        of each owner; the draw depends on the seed and the owner, never on the method. An
+        owner with any labelled node trains on at least one.
     """
     return split_labels(graph.y, train, val, seed, owner)
 
 
 def split_labels(y: NodeLabels, train: float, val: float, seed: int, owner: int) -> Split:
-    """The same, of labels alone."""
+    """The same from the labels alone."""
     labelled = np.flatnonzero(y >= 0)
     nodes = generator(seed, "split", owner).permutation(labelled)
     num_train = max(round(train * len(nodes)), min(1, len(nodes)))

@@ -1,4 +1,4 @@
-"""Neighbors drawn by class: what links between training nodes say of missing ones."""
+"""Neighbors drawn by class: what the links between training nodes say about missing ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClassLinks:
 def class_links(graph: Graph, train: NodeIds) -> Float[Array, "d_y d_y"]:
     """How many links lead from a training node of class c to one of class c', for all c, c'.
 
-    Labels of other nodes are not looked at. Every link counts once in each direction.
+    The labels of other nodes are not used. Every link counts once in each direction.
     """
     classes = np.zeros((graph.num_nodes, graph.num_classes), dtype=np.float32)
     classes[train, graph.y[train]] = 1
@@ -46,14 +46,14 @@ def class_neighbors(
     count: int,
     stream: np.random.Generator,
 ) -> Generated:
-    """``count`` neighbors for every training node, by what classes its class is linked to.
+    """``count`` neighbors for every training node, drawn from the classes its class links to.
 
-    The class c' of a neighbor is drawn from row y_v of ``links``, its features are those of
-    one of the owner's own training nodes of class c'. Classes that the owner has no training
-    node of, or that nobody has a link to, are left out.
+    The class c' of a neighbor is drawn from row y_v of ``links``; its features are those of
+    one of the owner's own training nodes of class c'. Classes for which the owner has no
+    training node, or to which nobody has a link, are left out.
 
     Note:
-        Only training nodes get neighbors: the class of others is not known.
+        Only training nodes get neighbors, because the class of other nodes is not known.
     """
     parents = np.repeat(train, count)
     order = train[np.argsort(graph.y[train], kind="stable")]

@@ -22,7 +22,7 @@ from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.mending.way import way_of_mending
 from fedsage.models.parameters import sha256_of
-from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
+from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import AtMost, Mended, OwnerId, message
 from fedsage.protocol.owner import DataOwner
@@ -75,12 +75,12 @@ def reconstructions(graph: Graph, basis: Basis) -> Generated:
         it keep what is particular to the node.
     """
     q = basis.numpy()
-    form = form_of(graph.x, keep_words=True, match_norms=True)
+    form = row_form_of(graph.x, keep_words=True, match_norms=True)
     parts = []
     for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
         rows = graph.x[start : start + ROWS_AT_A_TIME]
         projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
-        parts.append(lifelike(projected, form))
+        parts.append(like_real_rows(projected, form))
     parents = np.tile(np.arange(graph.num_nodes), 2)
     both = [graph.x, *parts]
     return Generated(

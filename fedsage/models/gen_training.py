@@ -27,7 +27,7 @@ from fedsage.models.losses import (
 )
 from fedsage.models.neighgen import Embeddings, NeighGen
 from fedsage.models.parameters import Inputs
-from fedsage.models.row_form import ROWS_AT_A_TIME, form_of, lifelike
+from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
 from fedsage.shapes import Array, NodeIds
 
 
@@ -117,13 +117,13 @@ def generated_neighbors(
     """
     z = neighgen.encoder.on_graph(graph)
     per_batch = max(1, ROWS_AT_A_TIME // settings.at_most)
-    form = form_of(graph.x, settings.keep_words, settings.match_norms)
+    form = row_form_of(graph.x, settings.keep_words, settings.match_norms)
     parents, parts = [], []
     for start in range(0, graph.num_nodes, per_batch):
         part = z[start : start + per_batch]
         generated, of = neighgen.hg(part, generator)
         parents.append(of + start)
-        parts.append(lifelike(generated, form))
+        parts.append(like_real_rows(generated, form))
     x = vstack(parts).tocsr() if issparse(graph.x) else np.concatenate(parts)
     return Generated(np.concatenate(parents), x)
 

@@ -16,7 +16,7 @@ ROWS_AT_A_TIME = 2048  # dense rows that are there at once
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowForm:
     """What real rows look like, of which generated ones take over what is not None."""
 
     sparse: bool
@@ -24,7 +24,7 @@ class Form:
     length: float | None
 
 
-def form_of(x: NodeFeatures, keep_words: bool, match_norms: bool) -> Form:
+def row_form_of(x: NodeFeatures, keep_words: bool, match_norms: bool) -> RowForm:
     """The form of real features, found once for all that is generated.
 
     Args:
@@ -40,10 +40,10 @@ def form_of(x: NodeFeatures, keep_words: bool, match_norms: bool) -> Form:
     sparse = issparse(x)
     words = min(max(1, round(x.nnz / x.shape[0])), x.shape[1]) if sparse else None
     length = float(np.sqrt(squared_norms(x).mean())) if match_norms else None
-    return Form(sparse, words if keep_words else None, length)
+    return RowForm(sparse, words if keep_words else None, length)
 
 
-def lifelike(generated: Float[Tensor, "rows d_x"], form: Form) -> FeatureRows:
+def like_real_rows(generated: Float[Tensor, "rows d_x"], form: RowForm) -> FeatureRows:
     """The rows as features of nodes."""
     if form.words is not None:
         return largest_values(generated, form.words, form.length)

@@ -52,6 +52,7 @@ class Door:
 
     def let_out(self, procedure: Procedure[Any, Any, Any], message: Any) -> bytes:
         """The reply as it leaves; refuses what is no answer or does not fit the agreed run."""
+        self.asked(procedure.name)
         for link in self.links:
             message = link(procedure, message)
         why = self.misfit(procedure, message)

@@ -6,7 +6,7 @@ stand in its file, those that parties agree by in ``agreement.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
@@ -117,7 +117,9 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 Size: TypeAlias = "int | AtMost | None"  # of one axis; None where it is not known here
-Form: TypeAlias = "tuple[Size, ...] | Doubles | Each | Optional | Mapping[str, Any]"
+Form: TypeAlias = (
+    "tuple[Size, ...] | Doubles | Each | Mapping[str, Any] | Callable[[Any], str | None]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +143,14 @@ class Each:
     form: Form
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
-    """A dictionary that may be empty instead."""
-
-    form: Form
-
-
 def misfit(found: Any, form: Form, name: str = "it") -> str | None:
     """Why ``found`` does not have the form; nothing if it does."""
     if isinstance(form, tuple):
         return other_shape(found, form, torch.float32, name)
     if isinstance(form, Doubles):
         return other_shape(found, form.sizes, torch.float64, name)
-    if isinstance(form, Optional):
-        return misfit(found, form.form, name) if found else None
+    if callable(form):
+        return form(found)
     if isinstance(form, Each):
         return first(misfit(item, form.form, f"{name} {key}") for key, item in found.items())
     inside: Mapping[str, Any] = found if isinstance(found, Mapping) else members(found, form)

@@ -26,6 +26,7 @@ from fedsage.protocol.messages import (
     Ask,
     Classifier,
     ClassifierUpdate,
+    Form,
     Hits,
     Mended,
     OwnerId,
@@ -74,13 +75,21 @@ def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> st
 def strange_update(
     plan: Plan, owner: OwnerId, ask: object, update: ClassifierUpdate
 ) -> str | None:
-    """A weight that was not agreed on, or moments that no optimizer has."""
+    """A weight that was not agreed on."""
     if not update.weight > 0:
         return f"weight {update.weight:g}, which is not positive"
     if update.weight != (agreed := plan.weights.get(owner, update.weight)):
         return f"weight {update.weight:g}, where {agreed:g} was agreed"
+    return None
+
+
+def form_of_update(plan: Plan) -> dict[str, Form]:
+    """Weights as F has them; of each, an optimizer remembers all there is or nothing."""
     shapes = {name: weight.shape for name, weight in plan.phi.phi.items()}
-    return strange_moments(update.moments, shapes)
+    return {
+        "phi": form_of(plan.phi.phi),
+        "moments": lambda moments: strange_moments(moments, shapes),
+    }
 
 
 def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
@@ -133,7 +142,7 @@ class DataOwner:
         phase="training",
         uses=Summed,
         after="receive_classifier",
-        shapes=lambda plan: {"phi": form_of(plan.phi.phi)},
+        shapes=form_of_update,
         check=strange_update,
         sizes=sizes_of_update,
         keeps=OwnMoments,

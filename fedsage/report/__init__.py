@@ -1,1 +1,1 @@
-"""One self-contained HTML file from result files; training never imports it."""
+"""One self-contained HTML page made from result files; training never imports it."""

@@ -1,7 +1,7 @@
-"""Charts as SVG: no library at reading time, nothing fetched, readable in light and dark.
+"""Charts as SVG: the page needs no library, loads nothing, and works in light and dark mode.
 
-Colors are CSS classes (``c0`` …), so that the page can change them. What a chart shows is
-also in ``data-`` attributes, from which the page's script makes hover values.
+Colors are CSS classes (``c0`` …), so that the page can change them. The values of a chart are
+also in ``data-`` attributes, from which the page's script makes hover labels.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 480, 300  # as wide as half the page, so that words keep their size
+WIDTH, HEIGHT = 480, 300  # as wide as half the page, so that text keeps its size
 LEFT, RIGHT, TOP, BOTTOM = 74, 14, 14, 50
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve, with the band between the lowest and the highest of several runs."""
+    """One curve, with the band from the lowest to the highest of several runs."""
 
     name: str
     color: int
@@ -40,7 +40,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def label(value: float) -> str:
-    """A number at an axis."""
+    """A number on an axis."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -87,7 +87,7 @@ def bar_chart(
     unit: str = "",
     stacked: bool = False,
 ) -> str:
-    """Bars side by side, or on top of each other, for each of ``groups``."""
+    """Bars for each of ``groups``, side by side or stacked."""
     columns = list(zip(*(values for _, values in series), strict=True))
     most = max([sum(column) if stacked else max(column) for column in columns] + [1e-12])
     plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -113,7 +113,7 @@ def bar_chart(
 
 
 def group_name(x: float, words: str, slanted: bool) -> str:
-    """What stands under a group of bars."""
+    """The label under a group of bars."""
     if not slanted:
         return text(x, HEIGHT - BOTTOM + 18, words, "middle")
     return (
@@ -164,7 +164,7 @@ def heat_map(
 
 
 def axes(y_label: str, x_label: str, grid: Sequence[tuple[float, str]]) -> str:
-    """Grid lines with their values, and what the axes are."""
+    """Grid lines with their values, and the labels of the axes."""
     parts = []
     for y, value in grid:
         parts.append(
@@ -181,7 +181,7 @@ def axes(y_label: str, x_label: str, grid: Sequence[tuple[float, str]]) -> str:
 
 
 def text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
-    """Words at a place."""
+    """Text at a position."""
     name = f"tick {kind}".strip() if kind != "axis" else "axis"
     return (
         f'<text class="{name}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
@@ -192,7 +192,7 @@ def text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
 def svg(
     inside: str, title: str, more: str = "", width: float = WIDTH, height: float = HEIGHT
 ) -> str:
-    """The picture, with a name for those who do not see it."""
+    """The picture, with a title for screen readers."""
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         f'aria-label="{escape(title, quote=True)}" style="max-width:{width:.0f}px" {more}>'
@@ -201,7 +201,7 @@ def svg(
 
 
 def legend(names: Sequence[str], colors: Sequence[int], bars: bool = False) -> str:
-    """Which color is what."""
+    """What each color stands for."""
     marks = [
         f'<rect class="bar c{color}" x="6" width="12" height="10"/>'
         if bars

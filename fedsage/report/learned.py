@@ -28,12 +28,12 @@ def curves(groups: Mapping[str, Sequence[Run]]) -> str:
             chart = line_chart(lines, "round", title)
             keys = legend([one.name for one in lines], [one.color for one in lines])
             figures.append(figure(title, chart, keys))
-    note = "Mean over seeds; the band goes from the lowest to the highest of them."
+    note = "Mean over seeds; the band runs from the lowest to the highest seed."
     return section("Training", note, side_by_side(*figures)) if figures else ""
 
 
 def curve(method: str, color: int, runs: Sequence[Run], phase: str, key: str) -> Line | None:
-    """One method's curve; local models of one run are averaged first."""
+    """One method's curve; the local models of one run are averaged first."""
     each: list[dict[int, float]] = []
     for run in runs:
         values: dict[int, list[float]] = {}
@@ -52,7 +52,7 @@ def curve(method: str, color: int, runs: Sequence[Run], phase: str, key: str) ->
 
 
 def labels(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Predicted against true shares of every class."""
+    """Predicted and true shares of every class."""
     known = {m: runs for m, runs in groups.items() if runs[0].result["labels"] is not None}
     if not known:
         return ""
@@ -62,25 +62,25 @@ def labels(groups: Mapping[str, Sequence[Run]]) -> str:
     for method, runs in known.items():
         shares = [run.result["labels"]["predicted"] for run in runs]
         series.append((method, [mean(column) for column in zip(*shares, strict=True)]))
-    found = [("", [0.0] * len(classes))]  # no bar for the truth, so that colors stay the same
+    found = [("", [0.0] * len(classes))]  # no bar for the truth, so that colors match
     for method, runs in known.items():
         each = [run.result["recall"] for run in runs]
         found.append((method, [mean(column) for column in zip(*each, strict=True)]))
     names = [short(name) for name in classes]
     keys = legend([name for name, _ in series], [k % 8 for k in range(len(series))], bars=True)
-    note = "Of test nodes, queried on the whole graph, by class. Means over seeds."
+    note = "Test nodes queried on the whole graph, by class. Means over seeds."
     return section(
         "Labels", note,
         side_by_side(
-            figure("how often each is true and predicted",
+            figure("how often each class is true and predicted",
                    bar_chart(names, series, "share of test nodes"), keys),
-            figure("how many of each are found", bar_chart(names, found, "recall"), keys),
+            figure("share of each class found", bar_chart(names, found, "recall"), keys),
         ),
     )  # fmt: skip
 
 
 def confusions(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Which class is taken for which, summed over seeds."""
+    """Which class is mistaken for which, summed over seeds."""
     figures = []
     for method, runs in groups.items():
         found = [run.result["confusion"] for run in runs if run.result["confusion"]]
@@ -91,7 +91,7 @@ def confusions(groups: Mapping[str, Sequence[Run]]) -> str:
             ]
             names = [short(name) for name in runs[0].result["class_names"]]
             figures.append(figure(method, heat_map(total, names, names, "true", "predicted")))
-    note = "Test nodes of all seeds; the shade is the share of the row."
+    note = "Test nodes of all seeds; the shade shows the share of the row."
     return section("Confusion", note, side_by_side(*figures)) if figures else ""
 
 
@@ -129,15 +129,15 @@ def mending(groups: Mapping[str, Sequence[Run]]) -> str:
         if found["counts"]
     ]
     note = (
-        "Of the first seed. L2: distance of the mean features of a node's neighbors from those "
-        "on the whole graph, before and after mending. Ever nearest: share of all nodes that "
-        "were ever the nearest to a generated neighbor."
+        "For the first seed. L2: distance between the mean features of a node's neighbors and "
+        "those on the whole graph, before and after mending. Ever nearest: share of all nodes "
+        "that were ever the nearest to a generated neighbor."
     )
     return section("Mending", note, table(columns, rows), side_by_side(*maps))
 
 
 def counts_map(counts: Sequence[Sequence[int]], most: int = 8) -> str:
-    """Nodes by how many neighbors they miss and how many they got; the last is "and more"."""
+    """Nodes by the number of missing and attached neighbors; the last is "or more"."""
     rows = max((r for r, row in enumerate(counts) if any(row)), default=0) + 1
     columns = max((c for row in counts for c, count in enumerate(row) if count), default=0) + 1
     table = [[0] * min(columns, most + 1) for _ in range(min(rows, most + 1))]

@@ -42,7 +42,7 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def size_text(result: Mapping[str, Any]) -> str:
-    """How large the graph is, as far as anybody knows."""
+    """The size of the graph, as far as it is known."""
     nodes = f"{result['graph']['nodes']:,} nodes"
     if is_federated(result):
         return f"{nodes}, each with its owner"
@@ -51,14 +51,14 @@ def size_text(result: Mapping[str, Any]) -> str:
 
 
 def is_federated(result: Mapping[str, Any]) -> bool:
-    """Whether owners were on separate machines, and told no more than they must."""
+    """Whether owners were on separate machines and reported only what they must."""
     return not any(one["labels"] for one in result["per_owner"])
 
 
 def missing_links_text(result: Mapping[str, Any]) -> str:
-    """How many links between owners are missing, where anybody knows."""
+    """The number of links missing between owners, if it is known."""
     missing = result["missing_links"]
-    return "nobody knows how many" if missing is None else f"{missing:,}"
+    return "an unknown number" if missing is None else f"{missing:,}"
 
 
 def headline(groups: Mapping[str, Sequence[Run]]) -> str:
@@ -102,7 +102,7 @@ def owners(run: Run) -> str:
             (name, f"{one['nodes']:,}", f"{one['test'] or 0:,}", spread([one["local"]]))
             for name, one in zip(names, lines, strict=True)
         ]  # fmt: skip
-        note = "What owners told the server of themselves."
+        note = "What owners told the server about themselves."
         return section("Owners", note, table(("owner", "nodes", "test nodes", "local"), few))
     classes = run.result["class_names"]
     sizes = bar_chart(
@@ -123,7 +123,7 @@ def owners(run: Run) -> str:
     columns = ("owner", "nodes", "links", "training nodes", "test nodes", "label skew", "local")
     note = (
         f"Links missing between owners: {missing_links_text(run.result)}. Label skew: total "
-        "variation from all owners' labels together, 0 to 1. Of the first run."
+        "variation from all owners' labels together, 0 to 1. For the first run."
     )
     key = legend(classes, [k % 8 for k in range(len(classes))], bars=True)
     return section(
@@ -135,14 +135,14 @@ def owners(run: Run) -> str:
 
 
 def owner_name(run: Run, owner: int) -> str:
-    """An owner's number as in the paper, and its name where it has one."""
+    """An owner's number as in the paper, and its name if it has one."""
     lines = run.result["per_owner"]
     name = lines[owner].get("name") if owner < len(lines) else None
     return f"D{owner} {name}" if name else f"D{owner}"
 
 
 def absences(runs: Sequence[Run]) -> str:
-    """Which rounds went without whom, and why."""
+    """Which rounds went on without which owner, and why."""
     rows = [
         (run.result["method"], line["phase"], str(line["round"] + 1),
          owner_name(run, miss["owner"]), miss["procedure"], miss["why"])
@@ -189,7 +189,7 @@ def costs(groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def repeat(runs: Sequence[Run]) -> str:
-    """All settings, versions, and the command of every run."""
+    """The command, all settings and the versions of every run."""
     commands = dict.fromkeys(str(run.result.get("command")) for run in runs)
     parts = [f"<pre>{escape(chr(10).join(commands))}</pre>"]
     for run in runs:

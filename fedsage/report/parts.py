@@ -1,4 +1,4 @@
-"""What sections are made of: headings, figures, tables, numbers in words."""
+"""What sections are made of: headings, figures, tables, formatted numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation of what is known."""
+    """Mean and standard deviation of the known values."""
     known = [value for value in values if value is not None]
     if not known:
         return "–"

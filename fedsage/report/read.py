@@ -32,12 +32,12 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """The runs in ``folders``: each a run's own folder, or one that holds several."""
     runs = [read_run(found) for folder in folders for found in run_folders(folder)]
     if not runs:
-        raise DataError("No folder was given. Example: fedsage report runs/demo")
+        raise DataError("No folder given. Example: fedsage report runs/demo")
     return runs
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """``folder``, if it is a run's, or the runs inside it."""
+    """``folder`` itself if it holds a run, else the folders in it that do."""
     if (folder / RESULT).is_file():
         return [folder]
     inside = sorted(path.parent for path in folder.glob(f"*/{RESULT}"))
@@ -45,14 +45,14 @@ def run_folders(folder: Path) -> list[Path]:
     inside.sort(key=lambda path: order.get(path.name.rpartition("-seed")[0], len(order)))
     if not inside:
         raise DataError(
-            f"{folder} holds no finished run: there is no {RESULT} in it nor in the folders "
-            "inside. Give the folder that 'fedsage run' or 'fedsage compare' wrote."
+            f"{folder} holds no finished run: there is no {RESULT} in it or in its folders. "
+            "Give the folder that 'fedsage run' or 'fedsage compare' wrote to."
         )
     return inside
 
 
 def compared_methods(folder: Path) -> dict[str, int]:
-    """The order of methods in a comparison, where ``folder`` is one."""
+    """The order of methods in a comparison, if ``folder`` holds one."""
     try:
         rows = json.loads((folder / COMPARISON).read_text())["rows"]
     except (OSError, ValueError, KeyError):

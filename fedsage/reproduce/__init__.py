@@ -1,1 +1,1 @@
-"""The paper's own values as data."""
+"""The paper's tables and figures, made again beside the paper's own values."""

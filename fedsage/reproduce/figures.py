@@ -1,4 +1,4 @@
-"""Figures for a paper: PNG and SVG by matplotlib, which is an extra (``fedsage[all]``)."""
+"""Figures for a paper: PNG and SVG with matplotlib, which is an extra (``fedsage[all]``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DASHES = ("-", "--", ":", "-.")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plot: curves, bars or a table of counts, by which of them is there."""
+    """One plot: curves, bars or a table of counts, whichever is given."""
 
     title: str
     x_label: str
@@ -121,7 +121,7 @@ def draw_bars(axis: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[s
 
 
 def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
-    """Shades by how many there are, on a scale of powers of ten; empty places stay white."""
+    """Shades for counts, on a logarithmic scale; empty places stay white."""
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -137,7 +137,7 @@ def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
 
 
 def add_legends(figure: Any, axes: Sequence[Any], panels: Sequence[Panel]) -> None:
-    """One legend under all panels where they show the same, else one in each."""
+    """One legend under all panels if they show the same names, else one in each."""
     names = panels[0].names
     if names and all(panel.names == names for panel in panels):
         figure.legend(

@@ -23,12 +23,12 @@ class Study:
 
     place: str
     build: Callable[[Options, RunCells], StudyOutput]
-    timed: bool = False  # shows seconds, so its runs must not stand in each other's way
+    timed: bool = False  # shows seconds, so its runs must not slow each other down
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedStudy:
-    """What a study came to."""
+    """The result of a study."""
 
     name: str
     tables: list[Table]
@@ -72,7 +72,7 @@ def make(
     def run(cells: Sequence[Cell]) -> list[FinishedCell]:
         found = run_cells(cells, out / "cells", on_cell, min(jobs, 1) if study.timed else jobs)
         if not found:
-            raise ConfigError(f"{name}: no run of it is in {out / 'cells'}. Leave out --kept.")
+            raise ConfigError(f"{out / 'cells'} holds no runs of {name}. Leave out --kept.")
         ran.extend(found)
         return found
 
@@ -99,7 +99,7 @@ def make(
 
 
 def write_contents(out: Path, names: Sequence[str]) -> Path:
-    """One table of contents of what is in ``out``."""
+    """Write a table of contents of ``out``."""
     lines = ["# The paper, table by table", ""]
     lines += [f"- [{name}]({name}.md): {STUDIES[name].place}" for name in names]
     path = out / "README.md"
@@ -108,5 +108,5 @@ def write_contents(out: Path, names: Sequence[str]) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write all of the text or none of it."""
     write_atomically(path, lambda file: file.write(text.encode()))

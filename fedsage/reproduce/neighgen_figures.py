@@ -1,4 +1,4 @@
-"""Studies of what happens inside: NeighGen, curves, labels, and the kernel's bound."""
+"""Studies of what happens inside: NeighGen, training curves, labels, the kernel's bound."""
 
 from __future__ import annotations
 
@@ -99,9 +99,10 @@ def figure_curves(options: Options, run: RunCells) -> StudyOutput:
         Panel("time", "round", "seconds so far", curves=curves["seconds"]),
     ]
     note = (
-        "The last round of each. The paper plots test accuracy; ours is of owners' validation "
-        "nodes on what each owner holds, for test nodes are asked once, at the end. GlobSage's "
-        "is on the whole graph. Seconds include NeighGen, and add up over local models."
+        "The last round of each method. The paper plots test accuracy; ours is on the owners' "
+        "validation nodes, queried on what each owner holds, because test nodes are queried "
+        "only once, at the end. GlobSage's is on the whole graph. Seconds include NeighGen and "
+        "add up over local models."
     )
     return StudyOutput([Table("Training curves, Cora, M = 5", rows, note)], panels)
 
@@ -117,7 +118,7 @@ def by_round(group: list[FinishedCell], key: str) -> list[tuple[float, float, fl
 
 
 def averages(history: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]:
-    """A value of every round of the classifier; of local models the mean."""
+    """A value for every round of the classifier; the mean over local models."""
     rounds: dict[int, list[float]] = {}
     for line in history:
         if line["phase"] == "training":
@@ -141,7 +142,7 @@ def time_of(history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def figure_labels(options: Options, run: RunCells) -> StudyOutput:
-    """Label distributions, PubMed, M = 5: of each owner, true, and as methods predict them."""
+    """Label distributions on PubMed, M = 5: each owner's, the true, and those predicted."""
     (dataset,) = options.of("pubmed") or ("pubmed",)
     wanted = []
     for method in PAPER_METHODS:
@@ -206,14 +207,14 @@ def gntk_bound(options: Options, run: RunCells) -> StudyOutput:
             curves[name].append((float(n), mean(each), spread))
     note = (
         f"{graph.num_nodes} nodes of Cora, K = R = 1; the bound is without its constant, "
-        "averaged over one-against-rest labels; the error is of kernel regression. Where nodes "
-        "have the same aggregated features, one of them is kept (that leaves out "
-        f"{len(split.train) - len(single)} of {len(split.train)} training nodes): with two Θ "
-        "has no inverse, and if their labels differ the bound is infinite. The term of "
-        "chance falls as 1/√n. The term of labels, √(yᵀΘ⁻¹y · tr Θ) / n, falls at first and "
-        "then no more, because yᵀΘ⁻¹y grows as fast as n: real labels are not the smooth "
-        "functions of features that the paper's lemma assumes. So the bound stays above the "
-        "error but does not foretell how it falls."
+        "averaged over one-against-rest labels; the error is that of kernel regression. Of "
+        "nodes with the same aggregated features only one is kept (which leaves out "
+        f"{len(split.train) - len(single)} of {len(split.train)} training nodes): with two of "
+        "them Θ has no inverse, and if their labels differ the bound is infinite. The term "
+        "for chance falls as 1/√n. The term for labels, √(yᵀΘ⁻¹y · tr Θ) / n, falls at first "
+        "and then levels off, because yᵀΘ⁻¹y grows as fast as n: real labels are not the "
+        "smooth functions of features that the paper's lemma assumes. So the bound stays above "
+        "the error but does not predict how it falls."
     )
     panel = Panel(
         "GNTK on Cora", "training nodes", "error", curves=curves, log_x=True, from_zero=True

@@ -35,7 +35,7 @@ Printed: TypeAlias = Callable[[Labels], Sequence[float] | None]  # accuracy, spr
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a study is asked for."""
+    """The options of a study."""
 
     preset: str = "paper"
     seeds: int = 5
@@ -54,7 +54,7 @@ class Options:
 
     @property
     def all_seeds(self) -> range:
-        """From zero on."""
+        """The seeds, from zero on."""
         return range(1 if self.quick else self.seeds)
 
 
@@ -97,7 +97,7 @@ def accuracies(done: Iterable[FinishedCell], queries: str = "global") -> dict[in
 def accuracy_rows(
     done: Sequence[FinishedCell], paper: Printed = no_such_cell
 ) -> list[TableRow]:
-    """Every group of cells beside the paper's value."""
+    """A row for every group of cells, with the paper's value."""
     return [
         labels
         | beside_paper(list(accuracies(group).values()), paper(labels))
@@ -123,7 +123,7 @@ def table_datasets(options: Options, run: RunCells) -> StudyOutput:
             for what, each in found.items():
                 labels: Labels = {"dataset": dataset, "M": owners, "what": what}
                 rows.append(labels | beside_paper(each, [values[dataset][what][k]]))
-    note = "Louvain's communities depend on the implementation and on how they are joined."
+    note = "Louvain's communities depend on the implementation and on how they are merged."
     return StudyOutput([Table("Table 1: owners and missing links", rows, note)])
 
 
@@ -207,7 +207,7 @@ def figure_hide_ratio(options: Options, run: RunCells) -> StudyOutput:
 
 
 def table_shared_neighgen(options: Options, run: RunCells) -> StudyOutput:
-    """One NeighGen for all owners against one each, M = 3."""
+    """One NeighGen for all owners against one per owner, M = 3."""
     values = paper_values()["table-shared-neighgen"]
     wanted = []
     for dataset in options.of(*PAPER_DATASETS):

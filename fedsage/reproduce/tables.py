@@ -1,4 +1,4 @@
-"""Tables beside the paper's: Markdown, CSV and JSON from the same rows."""
+"""Tables with the paper's values beside ours: Markdown, CSV and JSON from the same rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TableRow: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with the same keys, and words to go with them."""
+    """Rows with the same keys, a title and a note."""
 
     title: str
     rows: list[TableRow]
@@ -54,8 +54,8 @@ def markdown_cell(value: object) -> str:
 def beside_paper(values: Sequence[float], paper: Sequence[float] | None) -> TableRow:
     """Our mean and spread, the paper's, the difference, and whether it is more than noise.
 
-    A cell is marked where the means differ by more than two standard deviations, ours and
-    the paper's taken together.
+    A cell is marked if the means differ by more than two standard deviations, ours and the
+    paper's combined.
     """
     ours = mean(values)
     spread = stdev(values) if len(values) > 1 else 0.0

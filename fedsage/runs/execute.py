@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedsage.config import Config, Settings, load_config
+from fedsage.config import Config
 from fedsage.data.load import load, owner_folders
 from fedsage.data.owned import owners_in
 from fedsage.engines.inprocess import InProcessEngine
@@ -17,15 +17,14 @@ from fedsage.evaluation.diagnostics import Mending, judge_mending
 from fedsage.evaluation.judge import Judgement, judge
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.methods import Method, Outcome
-from fedsage.models.classifier import NodeClassifier, build
 from fedsage.kernels.door import warm_up
+from fedsage.methods import Method, Outcome
 from fedsage.models.backbone import new_model
-from fedsage.protocol.server import Rule
+from fedsage.models.classifier import NodeClassifier, build
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.server import share_of_hits
+from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch, ignore_event
 from fedsage.runs.record import Facts, RunRecord, average_local, owner_lines, record_of, sizes

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedsage.errors import ConfigError, DataError
 from fedsage.evaluation.diagnostics import mending_from
-from fedsage.files import PARTIAL, write_atomically, write_json
+from fedsage.files import PARTIAL, write_json
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OwnerLine, RunRecord
 

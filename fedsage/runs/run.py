@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch.nn import Module
 
@@ -79,8 +78,8 @@ def run(
     """
     own = method if isinstance(method, Method) else None
     rule = aggregate if callable(aggregate) else None
-    more: dict[str, Any] = {} if rule or not aggregate else {"classifier": {"aggregate": aggregate}}
-    more = more | ({"model": {"backbone": named(model)}} if model else {})
+    by_name = {"aggregate": aggregate} if isinstance(aggregate, str) else {}
+    more = {"classifier": by_name, "model": {"backbone": named(model)} if model else {}}
     chosen = {"run": {"method": own.name if own else method, "seed": seed}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
     config = load_config(settings or {}, {"data": data}, chosen, more, preset=preset)
@@ -191,9 +190,7 @@ def save(result: RunResult, folder: Path | str) -> None:
     write(replace(result, record=record), folder, Provenance({}, "fedsage.save(…)"))
 
 
-def load_result(
-    folder: Path | str, model: str | type[Module] | None = None
-) -> RunResult:
+def load_result(folder: Path | str, model: str | type[Module] | None = None) -> RunResult:
     """The result in a run's folder; ``model`` is needed for a backbone of one's own."""
     folder = Path(folder)
     record = read_record(folder)

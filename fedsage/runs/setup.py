@@ -17,11 +17,11 @@ from fedsage.graph.split import Split, split_nodes
 from fedsage.mending.way import Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
-from fedsage.protocol.server import RULES, Rule
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import procedures_in
+from fedsage.protocol.server import RULES, Rule
 
 TRAINING = procedures_in(DataOwner.__module__)
 

@@ -17,12 +17,11 @@ from fedsage.mending.way import Way
 from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
-from fedsage.protocol.server import Rule
 from fedsage.protocol.engine import Traffic, no_traffic
-from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.exchange import Exchange, Journal, RoundRecord
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase
-from fedsage.protocol.exchange import FORGET, Journal, RoundRecord
+from fedsage.protocol.server import Rule
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
 from fedsage.runs.setup import Setup, data_owners
 
@@ -37,7 +36,9 @@ class Trained:
     resumed: int = 0  # how often it was started again
 
 
-def train(setup: Setup, watch: Stopwatch, observe: Observer, checkpoint: Path | None) -> Trained:
+def train(
+    setup: Setup, watch: Stopwatch, observe: Observer, checkpoint: Path | None
+) -> Trained:
     """Run the method.
 
     With ``checkpoint``, every round is kept in that folder, and a run that was stopped goes

@@ -1,1 +1,1 @@
-"""An owner's own tables: read, checked, written."""
+"""An owner's own tables: reading, checking, writing."""

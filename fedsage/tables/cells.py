@@ -1,7 +1,7 @@
-"""Tables as cells of text: from CSV, parquet, or what a user holds in memory.
+"""Tables as cells of text: from CSV, from parquet, or from memory.
 
-Whatever a table comes from, its cells are read as text without spaces around them, an empty
-text where there is nothing. So one set of checks serves all, and can name the line.
+Wherever a table comes from, its cells are read as text without surrounding spaces; a missing
+value is an empty text. So one set of checks serves all tables and can name the line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """A table of text, and how to say where a row of it is."""
+    """A table of text, and how to name one of its rows."""
 
     file: str
     columns: dict[str, pa.ChunkedArray]
@@ -34,11 +34,11 @@ class Cells:
     row_name: Callable[[int], str]  # "line 7" of a CSV file, "row 6" elsewhere
 
     def where(self, row: int, column: str) -> str:
-        """A cell in words."""
+        """Where a cell is, in words."""
         return f"{self.file}, {self.row_name(row)}, column {column}"
 
     def seen(self, row: int, column: str) -> str:
-        """What a cell holds, short enough to be shown."""
+        """What a cell holds, short enough to show."""
         text = self.columns[column][row].as_py()
         return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
@@ -48,7 +48,7 @@ def find_table(folder: Path, name: str, problems: Problems, needed: bool = True)
     found = [folder / (name + end) for end in SUFFIXES if (folder / (name + end)).is_file()]
     if len(found) == 2:
         remedy = "Remove the one that is out of date."
-        problems.add("two files", f"{name}.csv", f"stands beside {name}.parquet", remedy)
+        problems.add("two files", f"{name}.csv", f"there is also {name}.parquet", remedy)
     if not found and needed:
         remedy = f"Add {name}.csv or {name}.parquet to {folder}."
         problems.add("no file", f"{name}.csv", "no such file", remedy)
@@ -56,12 +56,12 @@ def find_table(folder: Path, name: str, problems: Problems, needed: bool = True)
 
 
 def read_cells(path: Path, problems: Problems) -> Cells | None:
-    """A table of text from a file; None where not even its columns can be told."""
+    """A table of text from a file; None if not even its columns can be read."""
     try:
         return read_parquet(path) if path.suffix == ".parquet" else read_csv(path, problems)
     except pa.ArrowException as error:
         reason = " ".join(str(error).split())[:200]
-        remedy = "Write it again, with one text or number in each cell."
+        remedy = "Write it again, with one text or number per cell."
         problems.add("unreadable", path.name, f"cannot be read as parquet ({reason})", remedy)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         remedy = "Check the file and its permissions."
@@ -75,33 +75,33 @@ def read_parquet(path: Path) -> Cells:
 
 
 def cells_in_memory(table: Any, name: str, problems: Problems) -> Cells | None:
-    """A table that a user holds: pandas, Arrow, a dict of columns, anything Arrow takes."""
+    """A table in memory: pandas, Arrow, a dict of columns, or anything else Arrow accepts."""
     try:
         return cells_of(table if isinstance(table, pa.Table) else pa.table(table), name)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         remedy = "Give a pandas or Arrow table, or a dict of columns of the same length."
         problems.add(
-            "unreadable", name, f"{type(table).__name__} is no table ({reason})", remedy
+            "unreadable", name, f"{type(table).__name__} is not a table ({reason})", remedy
         )
     return None
 
 
 def cells_of(table: pa.Table, file: str) -> Cells:
-    """An Arrow table; its rows are numbered from 1."""
+    """The cells of an Arrow table; its rows are numbered from 1."""
     columns = {name: as_text(table[i]) for i, name in enumerate(table.column_names)}
     return Cells(file, columns, table.num_rows, lambda row: f"row {row + 1}")
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The cells of a column as text, without spaces around them."""
+    """The cells of a column as text, without surrounding spaces."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     return pc.utf8_trim_whitespace(pc.fill_null(pc.cast(column, pa.string()), ""))
 
 
 def read_csv(path: Path, problems: Problems) -> Cells | None:
-    """A CSV file: UTF-8, commas, a header. Arrow reads it unless something is odd about it."""
+    """A CSV file: UTF-8, commas, a header. Arrow reads it unless it is irregular."""
     header = plain_header(path)
     if header is None:
         return read_odd_csv(path, problems)
@@ -120,7 +120,7 @@ def read_csv(path: Path, problems: Problems) -> Cells | None:
 
 
 def plain_header(path: Path) -> list[str] | None:
-    """The names in the first line; None where they are not distinct names in one line."""
+    """The names in the first line; None if they are not distinct names on one line."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
@@ -132,7 +132,7 @@ def plain_header(path: Path) -> list[str] | None:
 
 
 def line_names(path: Path) -> Callable[[int], str]:
-    """The line where a row of a CSV file begins; looked up only when something is wrong."""
+    """Names the line on which a row of a CSV file begins; only read if something is wrong."""
 
     @cache
     def lines() -> list[int]:
@@ -142,7 +142,7 @@ def line_names(path: Path) -> Callable[[int], str]:
 
 
 def odd_rows(text: str) -> tuple[list[list[str]], list[int], str]:
-    """Rows of a CSV file, the line where each begins, and why reading stopped, if it did."""
+    """The rows of a CSV file, the line on which each begins, and why reading stopped early."""
     rows: list[list[str]] = []
     lines: list[int] = []
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -159,7 +159,7 @@ def odd_rows(text: str) -> tuple[list[list[str]], list[int], str]:
 
 
 def read_odd_csv(path: Path, problems: Problems) -> Cells | None:
-    """The good rows of a CSV file that Arrow does not take; notes what is wrong with it."""
+    """The good rows of a CSV file that Arrow rejects; notes what is wrong with the others."""
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
@@ -170,7 +170,7 @@ def read_odd_csv(path: Path, problems: Problems) -> Cells | None:
         return None
     rows, lines, stopped = odd_rows(text)
     if stopped:
-        remedy = "Close every quote, and write a quote inside a cell twice."
+        remedy = "Close every quote, and double any quote inside a cell."
         problems.add(
             "quotes", f"{path.name}, line {lines[-1]}", f"unreadable ({stopped})", remedy
         )
@@ -182,7 +182,7 @@ def read_odd_csv(path: Path, problems: Problems) -> Cells | None:
         if len(row) != len(header):
             where = f"{path.name}, line {lines[i]}"
             what = f"has {len(row)} cells, but the header has {len(header)}"
-            remedy = "Put cells with a comma inside quotes, and leave no cell out."
+            remedy = "Put cells that contain a comma in quotes, and do not omit any cell."
             problems.add("number of cells", where, what, remedy)
     columns = {
         name: as_text(pa.chunked_array([[rows[i][k] for i in good]], pa.string()))
@@ -192,17 +192,17 @@ def read_odd_csv(path: Path, problems: Problems) -> Cells | None:
 
 
 def checked_header(rows: list[list[str]], file: str, problems: Problems) -> list[str] | None:
-    """The names of the columns, if each has one of its own."""
+    """The names of the columns; notes those that are empty or repeated."""
     if not rows:
-        remedy = "Write the names of the columns in the first line."
+        remedy = "Write the names of the columns on the first line."
         problems.add("no header", file, "is empty", remedy)
         return None
     header = [name.strip() for name in rows[0]]
     for k, name in enumerate(header):
         if not name:
             where = f"{file}, line 1, column {k + 1}"
-            problems.add("no name", where, "has no name", "Name it, or take it out.")
+            problems.add("no name", where, "has no name", "Name it, or remove it.")
         elif name in header[:k]:
             where = f"{file}, line 1, column {name}"
-            problems.add("column twice", where, "is there twice", "Keep one of the two.")
+            problems.add("column twice", where, "appears twice", "Keep one of the two.")
     return header

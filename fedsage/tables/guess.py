@@ -1,4 +1,4 @@
-"""A schema guessed from one owner's tables, as a first draft for all owners to agree on."""
+"""A schema guessed from one owner's tables: a first draft for all owners to agree on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedsage.tables.parse import NOTHING, checked_numbers
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import RESERVED, Feature, Schema
 
-MOST_CATEGORIES = 50  # words that differ more than this are text, not categories
-FEW = 10  # whole numbers with at most so many values may be codes
+MOST_CATEGORIES = 50  # a column with more different words is text, not a category
+FEW = 10  # whole numbers with at most this many values may be codes
 CODES = "a category, if these numbers are codes"
 
 
@@ -25,7 +25,7 @@ CODES = "a category, if these numbers are codes"
 class Guess:
     """A schema, and what was seen in the columns it was guessed from.
 
-    ``seen`` is for the owner alone; ``notes`` go into the file that all owners read.
+    ``seen`` is only for the owner; ``notes`` go into the file that all owners read.
     """
 
     schema: Schema
@@ -34,10 +34,10 @@ class Guess:
 
 
 def guess_schema(folder: Path | str, label: str | None = None) -> Guess:
-    """A schema for the tables in ``folder``; classes from the column ``label``, if given."""
+    """A schema for the tables in ``folder``; classes come from the column ``label``."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Give the folder that holds nodes.csv.")
+        raise DataError(f"{folder} is not a folder. Give the folder that holds nodes.csv.")
     problems = Problems(str(folder))
     paths = [
         find_table(folder, "nodes", problems),
@@ -68,22 +68,22 @@ def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -
             continue
         found.append(feature)
         if feature.kind == "category":
-            notes[name] = "add those of other owners"
+            notes[name] = "add the other owners' categories"
         elif seen[name].endswith(CODES):
             notes[name] = CODES
     if features is not None and "feature" in features.columns:
         found += [Feature(name, "sparse") for name in distinct_texts(features, "feature")]
     if not found:
         raise DataError(
-            f"{nodes.file} has no column that could be a feature: {', '.join(nodes.columns)}. "
-            "Add columns of numbers or categories."
+            f"{nodes.file} has no column that could be a feature; its columns are "
+            f"{', '.join(nodes.columns)}. Add columns of numbers or categories."
         )
     classes = distinct_texts(nodes, label) if label in nodes.columns else []
     return Guess(Schema(tuple(found), tuple(classes), label, tuple(ignored)), seen, notes)
 
 
 def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
-    """What a column seems to be, and what was seen in it; None for text that is no feature."""
+    """What a column seems to be, and what was seen in it; None for free text."""
     column = cells.columns[name]
     lower = pc.utf8_lower(column)
     nothing = pc.or_(
@@ -107,5 +107,5 @@ def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
 
 
 def distinct_texts(cells: Cells, name: str) -> list[str]:
-    """The different texts in a column, without the empty one."""
+    """The different texts in a column, except the empty one."""
     return sorted(set(pc.unique(cells.columns[name]).to_pylist()) - {""}, key=natural)

@@ -1,6 +1,6 @@
 """The table of nodes as arrays: ids, numbers, categories, classes; every problem is noted.
 
-Whole columns are read at once; only what is wrong is looked at cell by cell.
+Whole columns are read at once; only bad cells are looked at one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING = {"na", "nan", "n/a", "null", "none", "nil", "?", "-", "."}  # meant as
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The table of nodes as arrays; stand-ins where something is wrong."""
+    """The table of nodes as arrays, with stand-ins where something is wrong."""
 
     ids: tuple[str, ...]
     numbers: Float[Array, "V numbers"]  # as in the table; NaN where a cell is empty
@@ -44,7 +44,7 @@ def note_cells(
     words: Callable[[int], tuple[str, str]],
     problems: Problems,
 ) -> None:
-    """Note the bad cells of a column; ``words`` says of a row what is wrong and what to do."""
+    """Note the bad cells of a column; ``words`` gives what is wrong in a row and the remedy."""
     rows = np.flatnonzero(bad).tolist()
     shown = rows[: problems.room(kind, cells.file)]
     for row in shown:
@@ -60,11 +60,11 @@ def check_columns(
     remedy: str,
     problems: Problems,
 ) -> None:
-    """Note the columns that are missing and those that have no meaning."""
+    """Note the columns that are missing and those that the schema does not know."""
     for name in needed:
         if name not in cells.columns:
             seen = ", ".join(list(cells.columns)[:8]) or "no columns"
-            advice = f"It has {seen}. Add it or rename one; commas separate columns."
+            advice = f"It has {seen}. Add it, or rename one; columns are separated by commas."
             problems.add("no column", cells.file, f"has no column '{name}'", advice)
     known = (*needed, *optional)
     for name in cells.columns:
@@ -76,10 +76,10 @@ def check_columns(
 
 
 def parse_nodes(cells: Cells, schema: Schema, problems: Problems) -> Nodes:
-    """The table of nodes: ``id``, features, and the class and the part if they are there."""
+    """The table of nodes: ``id``, features, and optionally the class and the split."""
     needed = ["id", *(feature.name for feature in schema.columns)]
     optional = [schema.label, "split", *schema.ignored]
-    remedy = "Add it to [features] or to 'ignored' in the schema, or take it out."
+    remedy = "Add it to [features] or to 'ignored' in the schema, or remove it."
     check_columns(cells, needed, optional, remedy, problems)
     if not cells.num_rows:
         problems.add("no rows", cells.file, "has no rows", "Add at least one node.")
@@ -100,23 +100,23 @@ def parse_nodes(cells: Cells, schema: Schema, problems: Problems) -> Nodes:
 
 
 def stacked(columns: Sequence[Array], none: Array) -> Array:
-    """Columns side by side; ``none`` where there are none."""
+    """Columns side by side; ``none`` if there are no columns."""
     return np.stack(columns, axis=1) if columns else none
 
 
 def is_empty(column: pa.ChunkedArray) -> Bool[Array, " rows"]:
-    """Which cells hold nothing."""
+    """Which cells are empty."""
     return np.asarray(pc.equal(column, "").to_numpy(), dtype=bool)
 
 
 def places(column: pa.ChunkedArray, names: Sequence[str]) -> Int[Array, " rows"]:
-    """Where each cell stands in ``names``; -1 where it does not."""
+    """The position of each cell in ``names``; -1 if it is not one of them."""
     found = pc.index_in(column, value_set=pa.array(names, pa.string()))
     return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
 
 
 def ids_of(cells: Cells, problems: Problems) -> tuple[str, ...]:
-    """The ids: any text, each once."""
+    """The ids: any text, but each only once."""
     column = cells.columns["id"]
     empty = is_empty(column)
     note_empty(cells, "id", empty, "Give every node an id of its own.", problems)
@@ -126,7 +126,7 @@ def ids_of(cells: Cells, problems: Problems) -> tuple[str, ...]:
     def words(row: int) -> tuple[str, str]:
         before = cells.row_name(int(first[row]))
         remedy = "Keep one of the two rows, or give one of them another id."
-        return f"{cells.seen(row, 'id')} is there twice, first in {before}", remedy
+        return f"{cells.seen(row, 'id')} appears twice, first in {before}", remedy
 
     note_cells(
         cells, "id", (first < np.arange(len(first))) & ~empty, "id twice", words, problems
@@ -147,7 +147,7 @@ def numbers_of(cells: Cells, feature: Feature, problems: Problems) -> Float[Arra
         return np.zeros(cells.num_rows)
     values, empty = checked_numbers(cells, feature.name, problems)
     if feature.missing == "refused":
-        remedy = 'Fill it, or give the feature missing = "mean" in the schema.'
+        remedy = 'Fill it in, or give the feature missing = "mean" in the schema.'
         note_empty(cells, feature.name, empty, remedy, problems)
     return values
 
@@ -155,7 +155,7 @@ def numbers_of(cells: Cells, feature: Feature, problems: Problems) -> Float[Arra
 def checked_numbers(
     cells: Cells, name: str, problems: Problems
 ) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
-    """The numbers of a column and which of its cells are empty; notes what is no number."""
+    """The numbers in a column and which of its cells are empty; notes what is not a number."""
     column = cells.columns[name]
     empty = is_empty(column)
     try:
@@ -168,7 +168,10 @@ def checked_numbers(
         if column[row].as_py().lower() in NOTHING:
             remedy = 'Leave the cell empty, and give the feature missing = "mean".'
         else:
-            remedy = "Write a number like -1.5 or 2e3: a point, no unit, no thousands' mark."
+            remedy = (
+                "Write a number like -1.5 or 2e3: a decimal point, no unit, no thousands "
+                "separator."
+            )
         return f"{cells.seen(row, name)} is not a number", remedy
 
     def too_large(row: int) -> tuple[str, str]:
@@ -183,7 +186,7 @@ def checked_numbers(
 
 
 def number_in(text: str) -> float:
-    """A number, NaN for anything else; stricter than ``float``, which takes 1_000."""
+    """The number in a text, else NaN; stricter than ``float``, which accepts 1_000."""
     return float(text) if NUMBER.fullmatch(text) else float("nan")
 
 
@@ -193,7 +196,7 @@ def codes_of(cells: Cells, feature: Feature, problems: Problems) -> Int[Array, "
         return np.zeros(cells.num_rows, dtype=np.int64)
     codes = places(cells.columns[feature.name], feature.categories)
     empty = is_empty(cells.columns[feature.name])
-    remedy = "Fill it; a category such as 'unknown' must be in the schema."
+    remedy = "Fill it in; a category such as 'unknown' must be in the schema."
     note_empty(cells, feature.name, empty, remedy, problems)
     note_unknown(
         cells, feature.name, (codes < 0) & ~empty, "category", feature.categories, problems
@@ -209,18 +212,18 @@ def note_unknown(
     known: Sequence[str],
     problems: Problems,
 ) -> None:
-    """Note the cells whose words are not among those of the schema."""
+    """Note the cells whose words are not in the schema."""
 
     def words(row: int) -> tuple[str, str]:
         hint = nearest(cells.columns[column][row].as_py(), known[:1000]).strip()
-        remedy = f"{hint} Correct it, or add it to the schema of all owners."
+        remedy = f"{hint} Correct it, or add it to every owner's schema."
         return f"{cells.seen(row, column)} is not a known {kind}", remedy
 
     note_cells(cells, column, bad, f"unknown {kind}", words, problems)
 
 
 def classes_of(cells: Cells, schema: Schema, problems: Problems) -> Int[Array, " rows"]:
-    """The classes; -1 where the cell is empty or there is no such column."""
+    """The classes; -1 if the cell is empty or there is no such column."""
     if schema.label not in cells.columns:
         return np.full(cells.num_rows, -1)
     column = cells.columns[schema.label]
@@ -233,7 +236,7 @@ def classes_of(cells: Cells, schema: Schema, problems: Problems) -> Int[Array, "
 def parts_of(
     cells: Cells, y: Int[Array, " rows"], label: str, problems: Problems
 ) -> Int[Array, " rows"] | None:
-    """Which part each node is in; None where no node is said to be in any."""
+    """The part of the split that each node is in; None if no node is in any."""
     if "split" not in cells.columns:
         return None
     column = cells.columns["split"]
@@ -241,7 +244,7 @@ def parts_of(
 
     def words(row: int) -> tuple[str, str]:
         remedy = "Write train, val or test, or leave the cell empty."
-        return f"{cells.seen(row, 'split')} is no part", remedy
+        return f"{cells.seen(row, 'split')} is not a part of the split", remedy
 
     def unlabelled(row: int) -> tuple[str, str]:
         remedy = "Leave its split empty, or give it a class."
@@ -251,7 +254,7 @@ def parts_of(
         cells, "split", (parts < 0) & ~is_empty(column), "unknown split", words, problems
     )
     without = (parts >= 0) & (y < 0)
-    if label in cells.columns:  # a class that is there but not known was noted already
+    if label in cells.columns:  # an unknown class was noted already
         without &= is_empty(cells.columns[label])
     note_cells(cells, "split", without, "split without class", unlabelled, problems)
     return parts if (parts >= 0).any() else None

@@ -1,4 +1,4 @@
-"""What is wrong with someone's tables: every problem, where it is and how to put it right."""
+"""What is wrong with someone's tables: every problem, where it is and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from fedsage.errors import DataErrors
 
-AT_MOST = 20  # problems of one kind that are shown; the others are counted
+AT_MOST = 20  # problems of one kind that are shown; the rest are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to put right."""
+    """One thing to fix."""
 
-    kind: str  # such problems are counted together
+    kind: str  # problems of one kind are counted together
     where: str  # "nodes.csv, line 5, column age"
     what: str  # what is wrong and what was seen
     remedy: str
@@ -25,9 +25,9 @@ class Problem:
 
 @dataclass(slots=True)
 class Problems:
-    """A list that grows while tables are read, so that all can be told at once."""
+    """A list that grows while tables are read, so that all problems are reported at once."""
 
-    place: str  # the folder or file that is read
+    place: str  # the folder or file being read
     found: list[Problem] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -39,7 +39,7 @@ class Problems:
             self.found.append(Problem(kind, where, what, remedy))
 
     def room(self, kind: str, file: str) -> int:
-        """How many more problems of a kind are worth looking up one by one."""
+        """How many more problems of a kind will be shown one by one."""
         return max(AT_MOST - self.counts[kind, file], 0)
 
     def pass_over(self, kind: str, file: str, count: int) -> None:
@@ -47,7 +47,7 @@ class Problems:
         self.counts[kind, file] += count
 
     def lines(self) -> list[str]:
-        """A line for each problem, and one for those of its kind that are not shown."""
+        """A line for each problem shown, and one for each kind of which some are not shown."""
         lines = [str(problem) for problem in self.found]
         shown = Counter((p.kind, p.where.split(",")[0]) for p in self.found)
         for (kind, file), count in self.counts.items():
@@ -56,6 +56,6 @@ class Problems:
         return lines
 
     def raise_if_any(self) -> None:
-        """Refuse the tables if there is anything to put right."""
+        """Refuse the tables if there is anything to fix."""
         if self.counts:
             raise DataErrors(self.place, self.lines(), sum(self.counts.values()))

@@ -1,7 +1,7 @@
-"""``schema.toml``: what every owner's tables hold. All owners share the same one.
+"""``schema.toml``: what every owner's tables hold. All owners use the same one.
 
 It names the features in order, their kinds and scaling, and the classes, so that the
-columns of X and the numbers of the classes mean the same at every owner.
+columns of X and the numbers of the classes mean the same thing for every owner.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PARTS = ("train", "val", "test")  # what the column "split" may say
 KEYS = ("classes", "features", "sparse", "label", "ignored")
 FEATURE_KEYS = {"number": ("kind", "scaling", "missing"), "category": ("kind", "categories")}
 CHOICES = {"scaling": ("standard", "none"), "missing": ("refused", "mean")}
-BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys that TOML takes without quotes
-DENSE_SHARE = 4  # features are kept sparse where at most one value in so many is not zero
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys that need no quotes in TOML
+DENSE_SHARE = 4  # features are kept sparse if at most one value in this many is not zero
 
 Kind: TypeAlias = Literal["number", "category", "sparse"]
 
@@ -48,7 +48,7 @@ class Feature:
 
     @property
     def width(self) -> int:
-        """How many columns of X it takes: one, or one for each category."""
+        """The number of columns of X it takes: one, or one per category."""
         return len(self.categories) if self.kind == "category" else 1
 
 
@@ -59,7 +59,7 @@ class Schema:
     features: tuple[Feature, ...]
     class_names: tuple[str, ...]
     label: str = "label"  # the column that holds the class
-    ignored: tuple[str, ...] = ()  # columns that are no features
+    ignored: tuple[str, ...] = ()  # columns that are not features
 
     def of_kind(self, kind: Kind) -> tuple[Feature, ...]:
         """The features of a kind, in order."""
@@ -72,7 +72,7 @@ class Schema:
 
     @property
     def num_features(self) -> int:
-        """d_x: numbers, categories one by one, and sparse features."""
+        """d_x: one for each number, each category and each sparse feature."""
         return sum(feature.width for feature in self.features)
 
     @property
@@ -86,14 +86,14 @@ class Schema:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether X is kept sparse; depends on the schema alone, so it is so everywhere."""
+        """Whether X is kept sparse; it depends only on the schema, so all owners agree."""
         return bool(self.of_kind("sparse")) or (
             len(self.columns) * DENSE_SHARE <= self.num_features
         )
 
     @property
     def sha256(self) -> str:
-        """A checksum of what the schema says, however its file is laid out."""
+        """A checksum of the schema's content, however its file is laid out."""
         text = json.dumps(schema_content(self), ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -119,7 +119,7 @@ def feature_content(feature: Feature) -> dict[str, Any]:
 
 
 def read_schema(path: Path | str) -> Schema:
-    """Read and check a ``schema.toml``; all that is wrong with it is told at once."""
+    """Read and check a ``schema.toml``; all its problems are reported at once."""
     path = Path(path)
     problems = Problems(str(path))
     schema = schema_of(read_content(path, problems), problems, path.name)
@@ -128,7 +128,7 @@ def read_schema(path: Path | str) -> Schema:
 
 
 def read_content(path: Path, problems: Problems) -> Mapping[str, Any]:
-    """What a TOML file holds; nothing where it cannot be read."""
+    """The content of a TOML file; raises if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -138,14 +138,14 @@ def read_content(path: Path, problems: Problems) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         what, remedy = "is not UTF-8 text", "Save it as UTF-8."
     except tomllib.TOMLDecodeError as error:
-        what, remedy = f"is not TOML ({error})", "Put the line right that it names."
+        what, remedy = f"is not TOML ({error})", "Correct the line that it names."
     problems.add("schema", path.name, what, remedy)
     problems.raise_if_any()
     return {}
 
 
 def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA) -> Schema:
-    """The schema that plain values stand for; what is wrong with them goes to ``problems``."""
+    """The schema that plain values describe; what is wrong with them goes to ``problems``."""
     unknown_keys(content, KEYS, file, "", problems)
     if "classes" not in content:
         problems.add("schema", file, "has no key 'classes'", 'Add classes = ["a", "b"].')
@@ -156,7 +156,7 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
         problems.add(
             "schema",
             f"{file}, label",
-            f"{label!r} cannot be the column of the classes",
+            f"{label!r} cannot be the column that holds the class",
             "Give the name of a column other than id and split.",
         )
         label = "label"
@@ -166,26 +166,29 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
     for name in [f.name for f in (*features, *sparse)] + list(ignored):
         if name in taken:
             problems.add(
-                "schema", f"{file}, {name}", "the name is taken", "Give every column one use."
+                "schema",
+                f"{file}, {name}",
+                "the name is already in use",
+                "Give every column one use.",
             )
         taken.add(name)
     if not features and not sparse:
-        problems.add("schema", file, "names no feature", "Add some under [features].")
+        problems.add("schema", file, "names no features", "Add some under [features].")
     return Schema((*features, *sparse), classes, label, ignored)
 
 
 def features_of(content: object, file: str, problems: Problems) -> list[Feature]:
     """The features under ``[features]``."""
     if not isinstance(content, Mapping):
-        remedy = 'Write [features] and below it e.g. age = { kind = "number" }.'
+        remedy = 'Write [features] and below it, for example, age = { kind = "number" }.'
         problems.add("schema", f"{file}, features", f"is {content!r}, not a table", remedy)
         return []
     features = []
     for name, keys in content.items():
         where = f"{file}, features.{name}"
         if not is_name(name):
-            remedy = "Leave out spaces around it, and give it at least one letter."
-            problems.add("schema", where, f"{name!r} is no name for a column", remedy)
+            remedy = "Remove the spaces around it, and give it at least one letter."
+            problems.add("schema", where, f"{name!r} is not a name for a column", remedy)
         if not isinstance(keys, Mapping) or keys.get("kind") not in FEATURE_KEYS:
             kind = keys.get("kind") if isinstance(keys, Mapping) else keys
             remedy = 'Write { kind = "number" } or { kind = "category", categories = [...] }.'
@@ -203,7 +206,7 @@ def feature_of(name: str, keys: Mapping[str, Any], where: str, problems: Problem
         categories = names_of(keys.get("categories", []), f"{where}.categories", problems)
         if not categories:
             remedy = 'Add categories = ["a", "b"], with those of all owners.'
-            problems.add("schema", where, "a category without categories", remedy)
+            problems.add("schema", where, "has no categories", remedy)
         return Feature(name, "category", categories=categories)
     chosen = {}
     for key, choices in CHOICES.items():
@@ -216,7 +219,7 @@ def feature_of(name: str, keys: Mapping[str, Any], where: str, problems: Problem
 
 
 def sparse_of(content: object, file: str, problems: Problems) -> list[Feature]:
-    """The features of the third table: a list of names, or how many for 0, 1, 2 and so on."""
+    """The features of the third table: a list of names, or a count for names 0, 1, 2, ...."""
     if isinstance(content, int) and not isinstance(content, bool) and 0 <= content <= 10**7:
         return [Feature(str(i), "sparse") for i in range(content)]
     return [Feature(name, "sparse") for name in names_of(content, f"{file}, sparse", problems)]
@@ -230,16 +233,16 @@ def names_of(content: object, where: str, problems: Problems) -> tuple[str, ...]
         return ()
     for name in content:
         if not is_name(name):
-            remedy = "Leave out spaces around a name, and give it at least one letter."
-            problems.add("schema", where, f"{name!r} is no name", remedy)
+            remedy = "Remove the spaces around it, and give it at least one letter."
+            problems.add("schema", where, f"{name!r} is not a name", remedy)
     if len(set(content)) < len(content):
         twice = next(name for i, name in enumerate(content) if name in content[:i])
-        problems.add("schema", where, f"{twice!r} is there twice", "Name everything once.")
+        problems.add("schema", where, f"{twice!r} appears twice", "Name everything once.")
     return tuple(dict.fromkeys(content))
 
 
 def is_name(text: str) -> bool:
-    """Whether a cell can hold it: not empty, no spaces around it."""
+    """Whether a cell can hold this text: not empty, no surrounding spaces."""
     return bool(text) and text == text.strip()
 
 
@@ -250,7 +253,7 @@ def unknown_keys(
     prefix: str,
     problems: Problems,
 ) -> None:
-    """Note every key that has no meaning, with the nearest one that has."""
+    """Note every unknown key, with the nearest known one."""
     for key in content:
         if key not in known:
             remedy = nearest(key, known).strip()
@@ -258,24 +261,22 @@ def unknown_keys(
 
 
 def schema_text(schema: Schema, notes: Mapping[str, str] | None = None) -> str:
-    """The schema as a TOML file with comments; ``notes`` are added behind features."""
+    """The schema as a TOML file with comments; ``notes`` are added after features."""
     content, notes = schema_content(schema), notes or {}
     lines = [
-        "# The same file at every owner: X and the classes are numbered in the order below.",
-        "# How to fill it in: docs/own-data.md. Look over your tables with",
+        "# Every owner uses this same file: X and the classes are numbered in the order below.",
+        "# How to fill it in: docs/own-data.md. Check your tables with",
         "#   fedsage data check FOLDER",
         "",
         "# Every class that any owner has.",
         f"classes = {toml(content['classes'])}",
     ]
     if schema.label != "label":
-        lines.append(
-            f"label = {toml(schema.label)}  # the column of nodes that holds the class"
-        )
+        lines.append(f"label = {toml(schema.label)}  # the column that holds a node's class")
     if schema.ignored:
-        lines.append(f"ignored = {toml(content['ignored'])}  # columns that are no features")
+        lines.append(f"ignored = {toml(content['ignored'])}  # columns that are not features")
     if schema.of_kind("sparse"):
-        lines += ["# Features of the table (id, feature, value); what is not there is 0."]
+        lines += ["# Features of the table (id, feature, value); those not listed are 0."]
         lines += [f"sparse = {toml(content['sparse'])}"]
     if schema.columns:
         lines += ["", "[features]"]

@@ -1,8 +1,8 @@
 """An owner's tables as arrays, the statistics that scale them, and the graph they make.
 
-Numbers are scaled with the mean and the deviation over all owners. These come from sums that
-add up over owners: counts and totals first, then squares around the agreed mean. No row
-leaves an owner for it.
+Numbers are scaled by their mean and standard deviation over all owners. These come from sums
+over owners: counts and totals first, then squares around the agreed mean. No row leaves an
+owner.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fedsage.tables.schema import SCHEMA, Feature, Schema, read_schema
 if TYPE_CHECKING:
     from fedsage.tables.cells import Cells
 
-CONSTANT = 1e-13  # a deviation this small beside its mean is rounding
+CONSTANT = 1e-13  # a deviation this small relative to the mean is rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """One owner's tables, checked: what they hold, before scaling and one-hot columns."""
+    """One owner's tables, checked, before scaling and one-hot encoding."""
 
     schema: Schema
     ids: tuple[str, ...]
@@ -48,9 +48,9 @@ class Tables:
         return len(self.ids)
 
     def induced(self, nodes: NodeIds, split: Split | None = None) -> Tables:
-        """The tables of ``nodes`` alone, in the given order, with links among them.
+        """The tables of ``nodes`` only, in the given order, with the links among them.
 
-        Each keeps its part of the split unless another ``split`` of ``nodes`` is given.
+        Each node keeps its part of the split unless another ``split`` of them is given.
         """
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
@@ -78,7 +78,7 @@ class Scale:
 def column_sums(
     tables: Tables,
 ) -> tuple[Float64[Array, " numbers"], Float64[Array, " numbers"]]:
-    """How many cells of each column of numbers are filled, and their sum."""
+    """The number of filled cells in each column of numbers, and their sum."""
     filled = ~np.isnan(tables.numbers)
     return filled.sum(axis=0).astype(np.float64), np.nansum(tables.numbers, axis=0)
 
@@ -93,7 +93,7 @@ def column_squares(
 def mean_of(
     count: Float64[Array, " numbers"], total: Float64[Array, " numbers"]
 ) -> Float64[Array, " numbers"]:
-    """The mean of every column, 0 where no owner has a number."""
+    """The mean of every column; 0 if no owner has a number."""
     return total / np.maximum(count, 1.0)
 
 
@@ -102,7 +102,7 @@ def scale_of(
     total: Float64[Array, " numbers"],
     squares: Float64[Array, " numbers"],
 ) -> Scale:
-    """Mean and deviation from sums over all owners; deviation 1 where a column is constant.
+    """Mean and deviation from sums over all owners; the deviation of a constant column is 1.
 
     Args:
         count: Filled cells of each column.
@@ -115,7 +115,7 @@ def scale_of(
 
 
 def pooled_scale(tables: Sequence[Tables]) -> Scale:
-    """The scale that owners agree on, where one process holds all their tables."""
+    """The scale that owners would agree on, for a process that holds all their tables."""
     counts, totals = zip(*(column_sums(one) for one in tables), strict=True)
     count, total = np.sum(counts, axis=0), np.sum(totals, axis=0)
     mean = mean_of(count, total)
@@ -123,7 +123,7 @@ def pooled_scale(tables: Sequence[Tables]) -> Scale:
 
 
 def graph_of(tables: Tables, scale: Scale) -> Graph:
-    """The graph that tables make: numbers scaled, categories one-hot, then sparse features."""
+    """The graph of some tables: numbers scaled, categories one-hot, then sparse features."""
     schema = tables.schema
     numbers = iter(range(tables.numbers.shape[1]))
     codes = iter(range(tables.codes.shape[1]))
@@ -142,7 +142,7 @@ def graph_of(tables: Tables, scale: Scale) -> Graph:
 
 
 def scaled(tables: Tables, scale: Scale, feature: Feature, k: int) -> Float64[Array, "V 1"]:
-    """One column of numbers, scaled as its feature asks; the mean where a cell is empty."""
+    """One column of numbers, scaled as its feature says; an empty cell becomes the mean."""
     column = tables.numbers[:, k]
     filled = np.where(np.isnan(column), scale.mean[k], column)
     if feature.scaling == "standard":
@@ -151,7 +151,7 @@ def scaled(tables: Tables, scale: Scale, feature: Feature, k: int) -> Float64[Ar
 
 
 def one_hot(codes: Int[Array, " V"], width: int, sparse: bool) -> Array | SparseMatrix:
-    """One column for each category, with a one where the node has it."""
+    """One column per category, with a one where the node has it."""
     rows = csr_array(
         (np.ones(len(codes), dtype=np.float32), codes, np.arange(len(codes) + 1)),
         shape=(len(codes), width),
@@ -160,18 +160,18 @@ def one_hot(codes: Int[Array, " V"], width: int, sparse: bool) -> Array | Sparse
 
 
 def read_tables(folder: Path | str, schema: Schema | None = None) -> Tables:
-    """Read and check one owner's folder; all that is wrong with it is told at once.
+    """Read and check one owner's folder; all its problems are reported at once.
 
     Args:
         folder: Holds ``nodes.csv``, ``edges.csv`` (or ``.parquet``), and ``features.csv``
-            where the schema has sparse features.
-        schema: Unless given, ``schema.toml`` in the folder or, if it has none, beside it.
+            if the schema has sparse features.
+        schema: By default ``schema.toml`` in the folder or, if it has none, next to it.
     """
     from fedsage.tables.cells import find_table, read_cells
 
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Give the folder that holds nodes.csv.")
+        raise DataError(f"{folder} is not a folder. Give the folder that holds nodes.csv.")
     schema = schema or read_schema(schema_path(folder))
     problems = Problems(str(folder))
     paths = [
@@ -196,7 +196,7 @@ def tables_from(
 
     names = [feature.name for feature in schema.of_kind("sparse")]
     if features and not names:
-        remedy = "Name the features of this table under 'sparse', or take the file out."
+        remedy = "Name the features of this table under 'sparse', or remove the file."
         problems.add("no column", features.file, "is not in the schema", remedy)
     parsed = parse_nodes(nodes, schema, problems) if nodes else None
     edge_index = np.zeros((2, 0), dtype=np.int64)
@@ -220,18 +220,18 @@ def tables_from(
 
 
 def split_of(parts: Int[Array, " V"]) -> Split:
-    """The nodes of each part, from a number for each node."""
+    """The nodes of each part, from one number per node."""
     return Split(*(frozen(np.flatnonzero(parts == part)) for part in range(3)))
 
 
 def restricted(split: Split, place: Int[Array, " V"]) -> Split:
-    """The same split of some nodes, which have new places; -1 for those that are left out."""
+    """The same split of some nodes; ``place`` is their new number, -1 if they are left out."""
     kept = [place[nodes][place[nodes] >= 0] for nodes in (split.train, split.val, split.test)]
     return Split(*(frozen(np.sort(nodes)) for nodes in kept))
 
 
 def schema_path(folder: Path) -> Path:
-    """Where an owner's schema is: in its folder, or beside it for all owners."""
+    """Where an owner's schema is: in its folder, or next to it for all owners."""
     own = folder / SCHEMA
     beside = folder.resolve().parent / SCHEMA
     return beside if not own.exists() and beside.exists() else own

@@ -24,7 +24,7 @@ Columns: TypeAlias = Mapping[str, Sequence[str] | Array]  # words, or numbers
 
 
 def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> Tables:
-    """A graph as tables: dense features as columns x0, x1, …, sparse ones numbered from 0."""
+    """A graph as tables: dense features become columns x0, x1, …; sparse ones are numbered."""
     problems = Problems("graph")
     names_of(list(graph.class_names), "class names", problems)
     problems.raise_if_any()
@@ -79,7 +79,7 @@ def node_columns(tables: Tables) -> Columns:
 
 
 def words(names: Sequence[str], codes: Array) -> Array:
-    """The name behind each number; an empty text behind -1."""
+    """The name of each code; an empty text for -1."""
     return np.array([*names, ""], dtype=object)[codes]
 
 
@@ -90,7 +90,7 @@ def write_table(columns: Columns, path: Path) -> None:
 
 
 def write_csv(columns: Columns, file: IO[bytes]) -> None:
-    """A CSV file; numbers with as many digits as it takes to read them back unchanged."""
+    """A CSV file; numbers have enough digits to be read back unchanged."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(columns)

@@ -27,7 +27,7 @@ def generalization_bound(theta: Kernel, y: Float[Array, " n"], failure_prob: flo
         failure_prob: σ: the bound holds with probability 1 − σ.
     """
     if not 0 < failure_prob < 1:
-        raise ConfigError(f"failure_prob is {failure_prob}; it must lie between 0 and 1.")
+        raise ConfigError(f"failure_prob is {failure_prob}, but must be between 0 and 1.")
     num_samples = len(y)
     complexity = label_norm(theta, y) * math.sqrt(float(np.trace(theta))) / num_samples
     return complexity + math.sqrt(math.log(1 / failure_prob) / num_samples)
@@ -71,7 +71,7 @@ def trace_bound(num_samples: int) -> float:
 def predict_by_kernel(
     theta: Kernel, train: Array, test: Array, targets: Float[Array, "n d_y"]
 ) -> Float[Array, "m d_y"]:
-    """What a network trained to the end would say of ``test``: kernel regression by Θ."""
+    """What a fully trained network would predict for ``test``: kernel regression with Θ."""
     ridge = 1e-6 * float(np.trace(theta)) / len(theta)
     inner = theta[np.ix_(train, train)] + ridge * np.eye(len(train))
     weights = cho_solve(cho_factor(inner, lower=True), targets)

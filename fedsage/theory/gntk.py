@@ -18,7 +18,7 @@ from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 NodeScale: TypeAlias = Literal["unit", "mean", "sum"]
 Kernel: TypeAlias = Float[Array, "n n"]
-SAME_WITHIN = 1e-9  # correlations closer to one than this are one, but for rounding
+SAME_WITHIN = 1e-9  # correlations closer to one than this are one up to rounding
 
 
 def gntk(
@@ -37,21 +37,21 @@ def gntk(
     after each aggregation, with :math:`\Sigma^{(0)} = \Theta^{(0)} = X X^T`.
 
     Args:
-        graph: The nodes of the kernel and all the neighbors they are to have.
-        num_layers: K, how often neighborhoods are aggregated.
+        graph: The nodes of the kernel and all their neighbors.
+        num_layers: K, the number of aggregations over neighborhoods.
         num_transforms: R, fully connected layers in each aggregation.
-        node_scale: c_u: such that the first aggregate has length one (as the lemmas assume),
-            one over the number of nodes that are summed, or one.
-        act_scale: c_σ; the lemmas have 1, He's initialization is 2.
+        node_scale: c_u: ``unit`` gives the first aggregate length one (as the lemmas assume),
+            ``mean`` is one over the number of nodes summed, ``sum`` is one.
+        act_scale: c_σ; the lemmas use 1, He's initialization is 2.
 
     Note:
-        The lemmas define Θ for K = R = 1, where the aggregated Θ is the aggregated Σ, as
-        here.
+        The lemmas define Θ for K = R = 1, where the aggregated Θ equals the aggregated Σ, as
+        it does here.
     """
     if num_layers < 1 or num_transforms < 1:
         raise ConfigError(
-            f"GNTK needs at least one layer and one transformation, but got {num_layers} and "
-            f"{num_transforms}."
+            f"GNTK needs at least one layer and one transformation, but num_layers is "
+            f"{num_layers} and num_transforms is {num_transforms}."
         )
     around = neighborhood_sums(graph, node_scale)
     product = graph.x @ graph.x.T
@@ -101,8 +101,8 @@ def relu_covariance(cov: Kernel, act_scale: float = 1.0) -> Kernel:
     with ρ the correlation of a and b.
 
     Note:
-        The paper prints the sum without the factor ρ, which is no covariance of ReLUs; a
-        Monte-Carlo test holds this one in place.
+        The paper prints the sum without the factor ρ, which is not a covariance of ReLUs; a
+        Monte Carlo test confirms the formula used here.
     """
     rho, lengths = correlations(cov)
     angle = rho * (np.pi - np.arccos(rho)) + np.sqrt(1 - rho**2)
@@ -120,10 +120,10 @@ def relu_covariance_dot(cov: Kernel, act_scale: float = 1.0) -> Kernel:
 
 
 def distinct_nodes(theta: Kernel) -> NodeIds:
-    """One node, the first, of each group that the kernel cannot tell apart.
+    """The first node of each group that the kernel cannot tell apart.
 
-    Two nodes whose aggregated features point the same way (two that are linked to each other
-    alone, say) have the same row in Θ up to a factor, so that Θ has no inverse with both.
+    Two nodes whose aggregated features point the same way (for example, two that are linked
+    only to each other) have the same row in Θ up to a factor, so Θ has no inverse with both.
     """
     rho, _ = correlations(theta)
     same = csr_array(rho > 1 - SAME_WITHIN)

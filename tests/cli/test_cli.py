@@ -267,7 +267,7 @@ def test_a_broken_graph_file_is_refused(fedsage: Call, bad: str) -> None:
     else:
         arrays["edge_index"][0, 0] = 60
     np.savez("g.npz", **arrays)
-    says = {"nan": "NaN", "label": "99 at node 5", "link": "do not exist"}[bad]
+    says = {"nan": "NaN", "label": "99, at node 5", "link": "do not exist"}[bad]
     for words in (("run", "--dataset", "g.npz"), ("data", "check", "g.npz")):
         done = fedsage(*words)
         assert done.code == 2 and says in done.err

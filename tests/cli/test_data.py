@@ -51,7 +51,7 @@ def test_check_takes_one_folder_or_all_owners(fedsage: Call) -> None:
 def test_check_refuses_a_folder_without_a_graph(fedsage: Call) -> None:
     Path("empty").mkdir()
     done = fedsage("data", "check", "empty")
-    assert done.code == 2 and "neither nodes.csv, nodes.parquet nor graph.npz" in done.err
+    assert done.code == 2 and "there is no nodes.csv, nodes.parquet or graph.npz" in done.err
 
 
 def test_init_writes_a_schema_that_fits_the_tables(fedsage: Call) -> None:

@@ -81,7 +81,7 @@ def test_what_a_network_lacks_is_named() -> None:
     with pytest.raises(DataError, match=r"Unknown class 'Officer'"):
         Graph.from_networkx(network, label="club", class_names=["Mr. Hi"])
     network.nodes[5]["x"] = [1.0]
-    with pytest.raises(DataError, match="as many numbers"):
+    with pytest.raises(DataError, match="equally many numbers"):
         Graph.from_networkx(network)
     with pytest.raises(DataError, match="no nodes"):
         Graph.from_networkx(nx.Graph())
@@ -126,5 +126,5 @@ def test_tables_in_memory_are_checked_by_row() -> None:
         Graph.from_tables(NODES, EDGES, schema=schema)
     with pytest.raises(DataErrors, match="edges, row 1, column target: '7' is not the id"):
         Graph.from_tables(NODES, {"source": [1], "target": [7]})
-    with pytest.raises(DataErrors, match="edges: int is no table"):
+    with pytest.raises(DataErrors, match="edges: int is not a table"):
         Graph.from_tables(NODES, 3)

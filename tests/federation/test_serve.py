@@ -263,6 +263,8 @@ import fedsage as fs
 
 @fs.message
 class Rows:
+    '''D_i → S, then summed S → every D_i: all training rows added up, and how many.'''
+
     total: torch.Tensor
     count: torch.Tensor
 
@@ -354,6 +356,20 @@ def test_a_user_s_way_of_mending_works_where_everyone_has_allowed_it(
         mended = load_graph(folder / "mended.npz")
         site = engine.sites[i]
         assert mended.num_nodes == site.owned.num_nodes + len(site.split.train)
+
+
+def test_a_tensor_that_no_form_speaks_of_does_not_leave(
+    own_way: Path, houses: Make, tmp_path: Path
+) -> None:
+    """A user's procedure that says nothing of one of its tensors."""
+    own_way.write_text(OWN_WAY.replace('"total": (plan.d_x,), ', ""))
+    for party in (*NAMES, "server"):
+        allow(own_way, tmp_path / party)
+    with pytest.raises(PrivacyError, match="A Rows must not leave: total is there"):
+        serve_own(named_as(own_way, "the method"), SiteEngine(houses()), tmp_path / "server")
+    for name in NAMES:
+        sent = tmp_path / name / "runs" / "r" / "sent.jsonl"
+        assert "add_up_rows" not in sent.read_text()
 
 
 def test_a_run_by_a_user_s_way_of_mending_goes_on_after_a_kill(

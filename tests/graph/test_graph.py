@@ -51,7 +51,7 @@ def test_nan_in_features_is_refused_with_its_node(sparse: bool) -> None:
     x = X.copy()
     x[2, 2] = np.nan
     with pytest.raises(
-        DataError, match="1 feature values are NaN or infinite, the first at node 2"
+        DataError, match="found 1 NaN or infinite feature value, the first at node 2"
     ):
         Graph.from_arrays(csr_array(x) if sparse else x, np.array([[0], [1]]), Y)
 
@@ -59,16 +59,16 @@ def test_nan_in_features_is_refused_with_its_node(sparse: bool) -> None:
 @pytest.mark.parametrize(
     ("links", "y", "names", "says"),
     [
-        ([[0], [4]], Y, (), "1 links point to nodes that do not exist, the first 0–4"),
+        ([[0], [4]], Y, (), "found 1 link to nodes that do not exist, the first 0–4"),
         ([[-1], [1]], Y, (), "the first -1–1"),
         ([[0, 1, 2]], Y, (), "2 × E"),
         ([[0.5], [1.0]], Y, (), "float64"),
-        ([[0], [1]], Y[:3], (), "4 nodes have features but there are 3 labels"),
-        ([[0], [1]], np.array([0, 1, 2, 0]), ("a", "b"), "the first 2 at node 2"),
-        ([[0], [1]], np.array([0, 1, -2, 0]), (), "the first -2 at node 2"),
+        ([[0], [1]], Y[:3], (), "4 nodes with features, but 3 labels"),
+        ([[0], [1]], np.array([0, 1, 2, 0]), ("a", "b"), "the first, 2, at node 2"),
+        ([[0], [1]], np.array([0, 1, -2, 0]), (), "the first, -2, at node 2"),
         ([[0], [1]], np.array([0.0, 1.0, 0.0, 1.0]), (), "whole numbers"),
-        ([[0], [1]], Y[:, None], (), "one number a node, but have shape (4, 1)"),
-        ([[0], [1]], np.array([0, 1, 9, 0]), (), "the first 9 at node 2"),
+        ([[0], [1]], Y[:, None], (), "one number per node, but have shape (4, 1)"),
+        ([[0], [1]], np.array([0, 1, 9, 0]), (), "the first, 9, at node 2"),
     ],
 )
 def test_bad_arrays_are_refused_with_what_is_wrong(

@@ -88,7 +88,7 @@ def test_a_smaller_concentration_skews_labels_more(larger: Graph) -> None:
     ("owners", "how", "says"),
     [
         (3, "louvian", "Did you mean 'louvain'"),
-        (13, "random", "13 owners do not fit a graph of 60 nodes"),
+        (13, "random", "60 nodes cannot be cut for 13 owners"),
         (0, "random", "Ask for 1 to 12 owners"),
         (3, "label:zero", "must be a number above 0"),
         (3, "random:2", "takes no parameter"),

@@ -82,7 +82,9 @@ def assert_same(sent: object, got: object) -> None:
 
 
 def test_every_message_is_tried() -> None:
-    assert {type(message) for message in TRIED} == set(MESSAGES)
+    assert {type(message) for message in TRIED} == {
+        one for one in MESSAGES if one.__module__.startswith("fedsage.")
+    }
 
 
 @pytest.mark.parametrize("message", TRIED, ids=lambda m: type(m).__name__)

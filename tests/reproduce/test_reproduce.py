@@ -206,7 +206,7 @@ def test_a_quick_study_writes_all_its_files_and_says_that_it_is_quick(
 ) -> None:
     done = fedsage("reproduce", name, "--quick", "--out", str(tmp_path / "out"))
     assert done.code == 0, done.err
-    assert "Not to be quoted" in done.out
+    assert "do not quote its numbers" in done.out
     assert "Quick" in (tmp_path / "out" / f"{name}.md").read_text()
     kept = json.loads((tmp_path / "out" / f"{name}.json").read_text())
     assert kept["quick"] is True and kept["tables"][0]["rows"]

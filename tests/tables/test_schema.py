@@ -90,23 +90,26 @@ BAD = {
         "unknown key 'features.age.scalling'. Did you mean 'scaling'?",
     ),
     "no classes": (FINE.split("\n", 1)[1], "has no key 'classes'"),
-    "a class twice": (FINE.replace('["a"]', '["a", "a"]'), "'a' is there twice"),
+    "a class twice": (FINE.replace('["a"]', '["a", "a"]'), "'a' appears twice"),
     "classes that are numbers": (FINE.replace('["a"]', "[1]"), "not a list of names"),
-    "an empty class": (FINE.replace('["a"]', '["a", ""]'), "'' is no name"),
+    "an empty class": (FINE.replace('["a"]', '["a", ""]'), "'' is not a name"),
     "an unknown kind": (FINE.replace("number", "numbr"), "features.age: the kind is 'numbr'"),
     "no kind": (FINE.replace('{ kind = "number" }', '"number"'), "the kind is 'number'"),
     "an unknown scaling": (
         FINE.replace('"number"', '"number", scaling = "max"'),
         "features.age.scaling: is 'max'",
     ),
-    "no categories": (FINE.replace("number", "category"), "a category without categories"),
+    "no categories": (FINE.replace("number", "category"), "has no categories"),
     "no features": ('classes = ["a"]', "names no feature"),
     "features that are none": ('classes = ["a"]\nfeatures = 3', "is 3, not a table"),
-    "a feature named id": (FINE.replace("age", "id"), "id: the name is taken"),
-    "a label that is a feature": (f'label = "age"\n{FINE}', "age: the name is taken"),
-    "a label that is the id": (f'label = "id"\n{FINE}', "cannot be the column of the classes"),
+    "a feature named id": (FINE.replace("age", "id"), "id: the name is already in use"),
+    "a label that is a feature": (f'label = "age"\n{FINE}', "age: the name is already in use"),
+    "a label that is the id": (
+        f'label = "id"\n{FINE}',
+        "cannot be the column that holds the class",
+    ),
     "a wrong count": (f"sparse = -1\n{FINE}", "not a list of names"),
-    "a column with spaces": (FINE.replace("age", '" age"'), "is no name for a column"),
+    "a column with spaces": (FINE.replace("age", '" age"'), "is not a name for a column"),
 }
 
 

@@ -194,7 +194,7 @@ MALFORMED: dict[str, tuple[dict[str, str], str]] = {
     "no id": (nodes("p3,", ","), line(4, "id") + "is empty"),
     "an id twice": (
         nodes("p3,", "p1,"),
-        line(4, "id") + "'p1' is there twice, first in line 2",
+        line(4, "id") + "'p1' appears twice, first in line 2",
     ),
     "an unknown class": (
         nodes("ill,train", "il,train"),
@@ -208,13 +208,16 @@ MALFORMED: dict[str, tuple[dict[str, str], str]] = {
     "a unit": (nodes("50,", "50 kg,"), line(3, "age") + "'50 kg' is not a number"),
     "a number too large": (nodes("50,", "1e39,"), line(3, "age") + "'1e39' is too large"),
     "a number beyond all": (nodes("50,", "1e999,"), line(3, "age") + "'1e999' is too large"),
-    "an empty number": (nodes("50,", ","), line(3, "age") + "is empty. Fill it, or give the"),
+    "an empty number": (
+        nodes("50,", ","),
+        line(3, "age") + "is empty. Fill it in, or give the",
+    ),
     "an empty category": (nodes("40,north", "40,"), line(4, "ward") + "is empty"),
     "an unknown category": (
         nodes("40,north", "40,nord"),
         line(4, "ward") + "'nord' is not a known category. Did you mean 'north'?",
     ),
-    "an unknown split": (nodes(",val", ",valid"), line(3, "split") + "'valid' is no part"),
+    "an unknown split": (nodes(",val", ",valid"), line(3, "split") + "'valid' is not a part"),
     "a split without a class": (
         nodes("0.5,,", "0.5,,test"),
         line(4, "split") + "is 'test', but the node has no label",
@@ -224,7 +227,7 @@ MALFORMED: dict[str, tuple[dict[str, str], str]] = {
         "nodes.csv, column weight: is not in the schema. Add it to [features]",
     ),
     "a misspelt column": (nodes("dose", "doze"), "nodes.csv: has no column 'dose'"),
-    "a column twice": (nodes("name", "age"), line(1, "age") + "is there twice"),
+    "a column twice": (nodes("name", "age"), line(1, "age") + "appears twice"),
     "a column without a name": (nodes("name", ""), "nodes.csv, line 1, column 2: has no name"),
     "no column of ids": (nodes("id,", "patient,"), "nodes.csv: has no column 'id'"),
     "semicolons": (
@@ -253,7 +256,7 @@ MALFORMED: dict[str, tuple[dict[str, str], str]] = {
     "links without targets": (edges("source\np1\n"), "edges.csv: has no column 'target'"),
     "weighted links": (
         edges("source,target,weight\np1,p2,3\n"),
-        "edges.csv, column weight: is not in the schema. Take it out",
+        "edges.csv, column weight: is not in the schema. Remove it",
     ),
     "an unknown sparse feature": (
         sparse("p1,irn,1\n"),
@@ -320,7 +323,7 @@ def test_a_parquet_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_two_files_of_one_table_are_refused(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (folder / "edges.parquet").write_bytes(b"")
-    with pytest.raises(DataErrors, match=r"stands beside edges\.parquet"):
+    with pytest.raises(DataErrors, match=r"there is also edges\.parquet"):
         read_tables(folder)
 
 
@@ -377,7 +380,9 @@ def test_owners_are_found_in_the_order_people_count(tmp_path: Path, graph: Graph
     names = [folder.name for folder in owner_folders(tmp_path)]
     assert names == ["owner-1", "owner-2", "owner-3", "owner-10"]
     assert owner_folders(tmp_path / "owner-1") == [] == owner_folders(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="those of 4 owners, owner-1 to owner-10"):
+    with pytest.raises(
+        DataError, match="the graphs of 4 owners, not one graph: owner-1 to owner-10"
+    ):
         load(str(tmp_path))
 
 

@@ -32,7 +32,7 @@ from fedsage.models.classifier import load_models, save_models
 from fedsage.models.infer import infer_sampled
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.parameters import Stacked, parameters_of, sha256_of
-from fedsage.models.row_form import form_of, lifelike
+from fedsage.models.row_form import like_real_rows, row_form_of
 from fedsage.models.train import train_epoch
 from fedsage.rng import generator
 from fedsage.runs.execute import RunResult
@@ -143,7 +143,7 @@ def test_a_mended_batch_gets_what_it_gets_in_the_mended_graph(
         graph = Graph.from_arrays(graph.x.toarray(), graph.links, graph.y, graph.class_names)
     model, parents = model_of(graph, name), np.array([0, 0, 7, 12, 59])
     rows = generator(0, "rows").standard_normal((5, 40), dtype=np.float32)
-    like_x = lifelike(torch.from_numpy(rows), form_of(graph.x, False, False))
+    like_x = like_real_rows(torch.from_numpy(rows), row_form_of(graph.x, False, False))
     expected = model.on_graph(mend(graph, Generated(parents, like_x)))[:60]
     h = feature_rows(graph.x, slice(None), model.device)
     found = model.on_mended(h, [everyone(graph)] * 2, torch.from_numpy(rows), parents)

@@ -21,7 +21,7 @@ from fedsage.models.neighgen import (
     sample_rows,
     whole_counts,
 )
-from fedsage.models.row_form import form_of, lifelike
+from fedsage.models.row_form import like_real_rows, row_form_of
 from fedsage.rng import generator
 from tests.models.conftest import everyone, shape_of
 
@@ -96,8 +96,8 @@ def test_the_mended_batch_is_the_classifier_on_the_mended_graph(
     model = GraphSage(shape_of(graph, head=head), generator(0, "phi"))
     parents = np.array([0, 0, 7, 12, 59])
     rows = generator(0, "rows").standard_normal((5, 40), dtype=np.float32)
-    rows_like_x = rows if kind == "dense" else lifelike(
-        torch.from_numpy(rows), form_of(graph.x, False, False)
+    rows_like_x = rows if kind == "dense" else like_real_rows(
+        torch.from_numpy(rows), row_form_of(graph.x, False, False)
     )  # fmt: skip
     expected = model.on_graph(mend(graph, Generated(parents, rows_like_x)))[:60]
     h = feature_rows(graph.x, slice(None), model.device)
@@ -117,7 +117,7 @@ def test_the_classifier_teaches_the_generator(graph: Graph) -> None:
 def test_lifelike_rows_are_as_long_and_as_full_as_real_ones(graph: Graph, kind: str) -> None:
     x = graph.x if kind == "sparse" else graph.x.toarray()
     rows = torch.from_numpy(generator(0, "rows").random((30, 40), dtype=np.float32)) / 100
-    made = lifelike(rows, form_of(x, keep_words=True, match_norms=True))
+    made = like_real_rows(rows, row_form_of(x, keep_words=True, match_norms=True))
     np.testing.assert_allclose(
         np.sqrt(squared_norms(made)), np.sqrt(squared_norms(x).mean()), rtol=1e-4
     )
@@ -126,7 +126,7 @@ def test_lifelike_rows_are_as_long_and_as_full_as_real_ones(graph: Graph, kind: 
         assert (np.diff(made.indptr) == words).all()
         largest = rows[0].topk(words).indices
         assert sorted(made[[0]].indices) == sorted(largest.tolist())
-    as_it_is = lifelike(rows, form_of(x, keep_words=False, match_norms=False))
+    as_it_is = like_real_rows(rows, row_form_of(x, keep_words=False, match_norms=False))
     dense = as_it_is.toarray() if kind == "sparse" else as_it_is
     np.testing.assert_array_equal(dense, rows.numpy())
 

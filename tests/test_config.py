@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import fedsage
+from fedsage.cli.given import read_assignments, read_toml
 from fedsage.cli.settings import toml_lines
-from fedsage.config import Config, load_config, read_assignments, read_toml
+from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.config import load_config, read_assignments, read_toml
+from fedsage.cli.given import read_assignments, read_toml
+from fedsage.config import load_config
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataErrors, FedSageError
 from fedsage.federation.kits import checked_address, checked_names, open_kit

@@ -7,14 +7,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fedsage.config import (
-    Config,
-    Settings,
-    load_config,
-    overlaid,
-    read_assignments,
-    read_toml,
-)
+from fedsage.cli.given import read_assignments, read_toml
+from fedsage.config import Config, Settings, load_config, overlaid
 from fedsage.errors import ConfigError
 
 DATASET_HELP = (

@@ -116,7 +116,7 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     found = json.loads(done.out)
     assert found["machine"]["cpus"] and all(one["suite"] == "bytes" for one in found["figures"])
     names = [one["name"] for one in found["figures"]]
-    assert "synthetic, M = 3, fedsage, classifier up, a round; the graph" in names
+    assert "synthetic, M = 3, fedsage, training up, a round; the graph" in names
     dense = [one for one in found["figures"] if "dense exchange" in one["name"]]
     assert len(dense) == 2 and all(one["ratio"] > 0 for one in dense)
 

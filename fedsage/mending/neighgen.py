@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache, reduce
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,7 +15,7 @@ from fedsage.graph.impair import num_hidden
 from fedsage.mending.way import way_of_mending
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.neighgen import NeighGen
-from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import UPDATE, norm_of
 from fedsage.protocol.messages import (
@@ -78,11 +79,10 @@ class GenDone:
 
 def learner(owner: DataOwner) -> GenLearner:
     """NeighGen at this owner."""
-    config = owner.config
 
     def new() -> GenLearner:
-        train, shape, fanouts = owner.split.train, owner.plan.shape, config.classifier.fanouts
-        how = config.neighgen, fanouts, owner.seed, config.run.device
+        config, train, shape = owner.config, owner.split.train, owner.plan.shape
+        how = config.neighgen, config.classifier.fanouts, owner.seed, config.run.device
         return GenLearner(owner.id, owner.graph, train, shape, *how)
 
     return owner.part("neighgen", new)
@@ -96,32 +96,28 @@ def blank(num_features: int, settings: NeighGenConfig) -> NeighGen:
 
 def hg_of(plan: Plan) -> Parameters:
     """H^g with some weights or other."""
-    return parameters_of(blank(plan.d_x, plan.config.neighgen).hg)
-
-
-def fgen_form(plan: Plan) -> dict[str, Form]:
-    """The form of a gradient in H^g: dGen's count is whole and has none."""
-    return {k: form for k, form in form_of(hg_of(plan)).items() if k.startswith("fgen.")}
+    return blank(plan.d_x, plan.config.neighgen).hg.state_dict()
 
 
 def offer_form(plan: Plan) -> dict[str, Form]:
     """The form of an offer."""
-    settings = plan.config.neighgen
-    z: Form = (AtMost(settings.batch_size), settings.widths[-1])
-    return {"z": z, "hg": form_of(hg_of(plan))}
+    gen = plan.config.neighgen
+    return {"z": (AtMost(gen.batch_size), gen.widths[-1]), "hg": form_of(hg_of(plan))}
 
 
-def stale(plan: Plan, owner: OwnerId, ask: Ask, offer: GenOffer) -> str | None:
-    """An offer of another round."""
-    same = offer.t == ask.t
-    return None if same else f"an offer of round {offer.t}, but round {ask.t} was asked for"
+def gradient_form(plan: Plan) -> dict[str, Form]:
+    """The form of gradients in H^g: dGen's count is whole and has none."""
+    fgen = {name: t for name, t in hg_of(plan).items() if name.startswith("fgen.")}
+    return {"of": Each(form_of(fgen))}
 
 
 @procedure(
     phase="mending",
     uses=Sealed,
     shapes=offer_form,
-    check=stale,
+    check=lambda plan, owner, ask, offer: (
+        None if offer.t == ask.t else f"an offer of round {offer.t}, not of round {ask.t}"
+    ),
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
     "batch of your nodes and the weights of your generator, which the server hands to all "
     "other owners.",
@@ -137,26 +133,14 @@ def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
     return GenOffer(ask.t, own.embeddings(ask.t), own.hg())
 
 
-def strange_gradients(
-    plan: Plan, owner: OwnerId, offers: GenOffers, reply: GenGradients
-) -> str | None:
-    """Gradients for others than those who made an offer."""
-    if set(reply.of) == set(offers.of):
-        return None
-    return f"gradients for owners {sorted(reply.of)}, offers of {sorted(offers.of)}"
-
-
-def size_of_gradients(phi: object, request: object, reply: GenGradients) -> dict[str, float]:
-    """The largest of the gradients."""
-    return {UPDATE: max((norm_of(gradient) for gradient in reply.of.values()), default=0.0)}
-
-
 @procedure(
     phase="mending",
     uses=Sealed,
-    shapes=lambda plan: {"of": Each(fgen_form(plan))},
-    check=strange_gradients,
-    sizes=size_of_gradients,
+    shapes=gradient_form,
+    check=lambda plan, owner, offers, reply: (
+        None if {*reply.of} == {*offers.of} else f"gradients for others, {sorted(reply.of)}"
+    ),
+    sizes=lambda phi, offers, reply: {UPDATE: max(map(norm_of, reply.of.values()), default=0)},
     leaves="In each of these rounds: gradients that tell the others how far their generated "
     "features are from your nearest nodes.",
 )
@@ -212,12 +196,8 @@ def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> 
     """The steps of one round, the first with the others' gradient."""
     own, steps = learner(owner), range(owner.config.neighgen.local_steps)
     done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
-    return GenDone(
-        loss=mean_of([losses.joint for losses in done]),
-        degree=mean_of([losses.degree for losses in done]),
-        feature=mean_of([losses.feature for losses in done]),
-        classification=mean_of([losses.classification for losses in done]),
-    )
+    terms = ("joint", "degree", "feature", "classification")
+    return GenDone(*(mean_of([getattr(losses, term) for losses in done]) for term in terms))
 
 
 @procedure(phase="mending", owed=True)
@@ -258,8 +238,7 @@ def exchange_bytes(plan: Plan) -> int:
     partners = min(gen.partners or owners, owners) - (0 if gen.partners else 1)
     weights = sum(4 * weight.numel() for weight in hg_of(plan).values())
     offer = weights + 4 * gen.batch_size * gen.widths[-1]
-    each = offer + partners * offer + partners * weights + weights
-    return gen.rounds_gen * owners * each
+    return gen.rounds_gen * owners * (1 + partners) * (offer + weights)
 
 
 @way_of_mending(
@@ -272,16 +251,8 @@ def exchange_bytes(plan: Plan) -> int:
 def by_neighgen(exchange: Exchange) -> None:
     """The paper's generator, Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
     for t in exchange.rounds(exchange.plan.config.neighgen.rounds_gen):
-        done = server_execution_for_gen(exchange, t)
-        exchange.end_round(t, done.loss, terms_of(done))
+        exchange.end_round(t, asdict(server_execution_for_gen(exchange, t)))
     exchange.all(mend_graph, Ask(0))
-
-
-def terms_of(done: GenDone) -> Mapping[str, float]:
-    """The terms of the loss, for learning curves."""
-    return {
-        "degree": done.degree, "feature": done.feature, "classification": done.classification,
-    }  # fmt: skip
 
 
 def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
@@ -295,12 +266,9 @@ def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
         With ``neighgen.partners``, every offer goes to so many others, drawn anew in each
         round, and their sum is scaled to what all others' would be on average.
     """
-    partners, stream = (
-        exchange.plan.config.neighgen.partners,
-        exchange.plan.stream("partners", t),
-    )
+    gen, stream = exchange.plan.config.neighgen, exchange.plan.stream("partners", t)
     offers = exchange.pass_on(local_request, Ask(t))  # C
-    chosen = partners_of(list(offers), partners, stream)
+    chosen = partners_of(list(offers), gen.partners, stream)
     asked = {j: GenOffers({i: offers[i] for i in offers if j in chosen[i]}) for j in offers}
     replies = exchange.pass_on(feed_forward, {j: o for j, o in asked.items() if o.of})  # D
     sums = {
@@ -319,17 +287,14 @@ def partners_of(
     others = {i: [j for j in owners if j != i] for i in owners}
     if not 0 < count < len(owners) - 1:
         return others
-    return {
-        i: sorted(stream.choice(each, count, replace=False).tolist())
-        for i, each in others.items()
-    }
+    drawn = {i: stream.choice(each, count, replace=False) for i, each in others.items()}
+    return {i: sorted(each.tolist()) for i, each in drawn.items()}
 
 
 def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:
     """The sum as if ``all_of_them`` had answered as those who were asked did on average."""
-    total: Parameters = {}
-    for gradient in gradients:
-        total = combined(total, gradient) if total else gradient
-    if len(gradients) in (0, all_of_them):
-        return total
-    return {name: each * (all_of_them / len(gradients)) for name, each in total.items()}
+    if not gradients:
+        return {}
+    total: Parameters = reduce(combined, gradients)
+    scale = all_of_them / len(gradients)
+    return total if scale == 1 else {name: each * scale for name, each in total.items()}

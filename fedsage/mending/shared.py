@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from fedsage.mending.neighgen import (
     GenDone,
@@ -10,7 +11,6 @@ from fedsage.mending.neighgen import (
     check_generator,
     learner,
     local_steps,
-    terms_of,
 )
 from fedsage.mending.way import way_of_mending
 from fedsage.models.neighgen import NeighGen
@@ -84,7 +84,7 @@ def by_shared_neighgen(exchange: Exchange) -> None:
     shared = SharedNeighGen(exchange.journal.start.t, theta)
     for t in exchange.rounds(settings.rounds_gen):
         shared, done = average_neighgen(exchange, shared)
-        exchange.end_round(t, done.loss, terms_of(done), shared.theta)
+        exchange.end_round(t, asdict(done), shared.theta)
     exchange.all(receive_shared_neighgen, shared)
 
 

@@ -187,14 +187,14 @@ class Exchange:
         return self.journal.start.kept
 
     def end_round(
-        self,
-        t: int,
-        loss: float,
-        terms: Mapping[str, float] | None = None,
-        kept: Parameters | None = None,
+        self, t: int, losses: Mapping[str, float], kept: Parameters | None = None
     ) -> None:
-        """A round of mending is over; ``kept`` is what the server needs to go on from here."""
-        self.on_round(RoundRecord("mending", t, loss, None, terms=dict(terms or {})))
+        """A round of mending is over; ``kept`` is what the server needs to go on from here.
+
+        ``losses`` are the ``loss`` and, where it has several, its terms.
+        """
+        terms = {name: value for name, value in losses.items() if name != "loss"}
+        self.on_round(RoundRecord("mending", t, losses["loss"], None, terms=terms))
         self.journal.keep(Progress("mending", t + 1, kept or {}))
 
     def ask(

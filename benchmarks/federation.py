@@ -20,9 +20,9 @@ from fedsage.config import Config, load_config
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
 from fedsage.files import write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 

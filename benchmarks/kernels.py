@@ -14,10 +14,10 @@ from typing import Any
 
 from fedsage.config import Config, load_config
 from fedsage.files import write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.reproduce.tables import paired_difference
 from fedsage.runs.compare import compare
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import commit, machine, versions
 from fedsage.runs.record import RunRecord
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"

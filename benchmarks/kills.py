@@ -21,8 +21,8 @@ import numpy as np
 
 from fedsage.config import Config, load_config
 from fedsage.files import write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 SMALL = {

@@ -20,9 +20,9 @@ import numpy as np
 
 from fedsage.config import Config, NeighGenConfig, Settings, load_config
 from fedsage.files import write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.reproduce.cells import fingerprint
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import commit, machine, versions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 KEYS = ("method", "dataset", "owners", "partition", "preset", "seed")

@@ -25,8 +25,8 @@ from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_pe
 from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
+from fedsage.machine import peak_rss_mb
 from fedsage.rng import generator
-from fedsage.runs.record import peak_rss_mb
 from tests.cli.conftest import fedsage  # noqa: F401
 from tests.models.conftest import shape_of
 

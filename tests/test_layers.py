@@ -11,7 +11,7 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"config", "errors", "files", "paper", "readable", "registry", "rng", "shapes",
+    {"config", "errors", "files", "machine", "paper", "readable", "registry", "rng", "shapes",
      "threads"},
     {"kernels"},
     {"graph"},

@@ -11,7 +11,7 @@ from fedsage.bench.figure import Figure, figure_of, graphs, seconds
 from fedsage.bench.fresh import in_fresh_process
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.partition import partition
-from fedsage.runs.record import peak_rss_mb
+from fedsage.machine import peak_rss_mb
 
 
 def startup_suite(repeats: int = 5) -> Iterator[Figure]:

@@ -15,8 +15,8 @@ from fedsage.data.synthetic import synthetic
 from fedsage.graph.communities import LARGE
 from fedsage.graph.partition import partition
 from fedsage.kernels.door import warm_up
+from fedsage.machine import peak_rss_mb
 from fedsage.runs.events import Event
-from fedsage.runs.record import peak_rss_mb
 from fedsage.runs.run import run
 
 LINKS_A_NODE = 10

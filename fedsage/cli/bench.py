@@ -32,7 +32,7 @@ def bench(
     import torch
 
     from fedsage.bench.suites import SUITES
-    from fedsage.runs.folder import commit, machine, versions
+    from fedsage.machine import commit, machine, versions
 
     names = list(SUITES) if suite == "all" else [name.strip() for name in suite.split(",")]
     for name in names:

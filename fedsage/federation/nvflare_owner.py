@@ -98,6 +98,7 @@ class OnlyMessages(Filter):  # type: ignore[misc]
                 return refused(shareable, "no run was agreed on")
             if hashlib.sha256(shareable[FRAME]).hexdigest() != door.passed:
                 return refused(shareable, "this did not go through the owner's door")
+            door.passed = ""  # it leaves once
         except Exception as error:  # whatever it is, nothing leaves
             words = str(error) if isinstance(error, FedSageError) else type(error).__name__
             return refused(shareable, words)

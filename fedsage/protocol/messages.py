@@ -165,8 +165,9 @@ def misfit(found: Any, form: Form, name: str = "it") -> str | None:
 
 
 def members(message: Any, form: Mapping[str, Form]) -> dict[str, Any]:
-    """The fields of a message that the form speaks of."""
-    return {name: getattr(message, name) for name in form}
+    """The fields of a message that the form must speak of: those with tensors, at least."""
+    inside = {one.name: getattr(message, one.name) for one in fields(message)}
+    return {name: value for name, value in inside.items() if name in form or tensors_in(value)}
 
 
 def first(reasons: Any) -> str | None:

@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 
 from fedsage.config import Config
 from fedsage.files import write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.methods import find_method
 from fedsage.runs.execute import run_config
-from fedsage.runs.folder import EARLIER, commit, machine, versions, with_phases
+from fedsage.runs.folder import EARLIER, with_phases
 
 Labels: TypeAlias = dict[str, str | int | float]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
 from fedsage.evaluation.diagnostics import mending_from
 from fedsage.files import PARTIAL, write_json
+from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OwnerLine, RunRecord
 
@@ -23,7 +21,6 @@ RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
 SETTINGS = "settings.json"  # in the checkpoint
 OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json")
 EARLIER = {"neighgen": "mending", "classifier": "training", "evaluate": "evaluation"}
-PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +32,6 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=lambda: versions())
     commit: str | None = field(default_factory=lambda: commit())
     machine: dict[str, str | int | None] = field(default_factory=lambda: machine())
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that numbers depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def commit() -> str | None:
-    """The commit of the source tree, if it runs from one; ``-dirty`` if the package changed."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
-
-    try:
-        dirty = "-dirty" if git("status", "--porcelain", "--", "fedsage") else ""
-        return git("rev-parse", "HEAD") + dirty
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def machine() -> dict[str, str | int | None]:
-    """The kind of machine, without its name."""
-    return {"system": platform.system(), "arch": platform.machine(), "cpus": os.cpu_count()}
 
 
 def check_free(folder: Path, force: bool = False) -> None:

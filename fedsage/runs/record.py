@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from fedsage.config import Config
 from fedsage.evaluation.diagnostics import Mending
 from fedsage.evaluation.judge import Judgement
 from fedsage.graph.partition import label_counts, label_skew_of
+from fedsage.machine import peak_rss_mb
 from fedsage.methods import Outcome
 from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
@@ -211,16 +211,3 @@ def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
         )
         for graph, split, skew, hits in parts
     ]
-
-
-def peak_rss_mb() -> float:
-    """The most memory this process has held so far."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux; its ru_maxrss would count what the parent process held too
-        lines = status.read_text().splitlines()
-        return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM")), 0.0)
-    if sys.platform == "win32":
-        return 0.0
-    import resource  # is not there on Windows
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

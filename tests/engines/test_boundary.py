@@ -173,5 +173,5 @@ def test_the_server_knows_no_graph(module: ModuleType) -> None:
 
 
 def test_every_message_says_who_may_see_it() -> None:
-    for message in MESSAGES:
+    for message in (one for one in MESSAGES if one.__module__.startswith("fedsage.")):
         assert "→" in (message.__doc__ or ""), message.__name__

@@ -54,7 +54,7 @@ def test_peak_memory_is_of_this_process_alone() -> None:
     import subprocess
     import sys
 
-    held = np.ones(600_000_000, dtype=np.int8)  # more than torch takes
-    code = "from fedsage.runs.record import peak_rss_mb; print(peak_rss_mb())"
+    held = np.ones(200_000_000, dtype=np.int8)
+    code = "from fedsage.machine import peak_rss_mb; print(peak_rss_mb())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 5 < float(done.stdout) < 590 and held.all()
+    assert 5 < float(done.stdout) < 190 and held.all()

@@ -1,0 +1,59 @@
+"""The machine and the versions that numbers depend on. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that numbers depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the source tree, if it runs from one; ``-dirty`` if the package changed."""
+    root = Path(__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        dirty = "-dirty" if git("status", "--porcelain", "--", "fedsage") else ""
+        return git("rev-parse", "HEAD") + dirty
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def machine() -> dict[str, str | int | None]:
+    """The kind of machine, without its name."""
+    return {"system": platform.system(), "arch": platform.machine(), "cpus": os.cpu_count()}
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; its ru_maxrss would count what the parent process held too
+        lines = status.read_text().splitlines()
+        return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM")), 0.0)
+    if sys.platform == "win32":
+        return 0.0
+    import resource  # is not there on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

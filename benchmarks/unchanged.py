@@ -99,10 +99,10 @@ def main() -> None:
     with ThreadPoolExecutor(given.at_a_time) as pool:
         results = pool.map(run, chosen)
         found = {cell.name: one for cell, one in zip(chosen, results, strict=True)}
+    before = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     if given.record:
-        TABLE.write_text(json.dumps(found, indent=1) + "\n")
+        TABLE.write_text(json.dumps(before | found, indent=1) + "\n")
         return
-    before = json.loads(TABLE.read_text())
     differing = [name for name, one in found.items() if one != before[name]]
     for name in differing:
         print(f"{name}:\n  was {before[name]}\n  is  {found[name]}")

@@ -153,6 +153,11 @@ class Method:
     topology: Topology = "federated"
     mends: str = "none"
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.topology == "whole" and self.mends != "none":
+            raise ConfigError(f"{self.name}: one owner of the whole graph misses no neighbor.")
+
     def way(self, how: str) -> Way:
         """How it mends; ``how`` is what the settings say."""
         return WAYS.find(how if self.mends == AS_SET else self.mends).thing
@@ -164,6 +169,8 @@ T = TypeVar("T", bound=Loop | type[DataOwner])
 
 def method(name: str, *, topology: Topology = "federated", mends: str = "none") -> Any:
     """Register a method: decorates a loop, or a kind of owners; see :class:`Method`."""
+    if is_file(mends):
+        raise ConfigError(f"Method '{name}' mends by a file, {mends}. Name a way of mending.")
 
     def register(thing: T) -> T:
         loop: Any = fedsage if isinstance(thing, type) else thing
@@ -204,5 +211,5 @@ def find_method(name: str) -> Method:
 def all_methods() -> dict[str, str]:
     """Every method that has a name, and what it says of itself."""
     ours = {name: entry.about for name, entry in METHODS.ours().items()}
-    ways = {name: entry for name, entry in WAYS.ours().items() if not entry.thing.truth}
+    ways = {name: entry for name, entry in WAYS.ours().items() if entry.thing.asks}
     return ours | {f"{PLUS}{name}": entry.about for name, entry in ways.items()}

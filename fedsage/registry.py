@@ -52,12 +52,23 @@ class Registry(Generic[T]):
         about = said.strip().split("\n\n")[0]
         key = (RUNNING[-1] if RUNNING else "", name)
         held = self.entries.get(key)
+        if key[0] and held is None:
+            held = self.ours().get(name)
         if held is not None and held.module != module:
             raise ConfigError(
                 f"There is a {self.what} called '{name}' already, in {held.module}. Choose "
                 "another name."
             )
         self.entries[key] = Entry(name, thing, " ".join(about.split()), module)
+
+    def named(self, thing: T) -> str:
+        """A name for what was handed over as an object; another object gets another name."""
+        base = f"{thing.__module__}.{getattr(thing, '__qualname__', type(thing).__name__)}"
+        names = [base, *(f"{base}-{k}" for k in range(2, 1000))]
+        held = {name: entry.thing for (file, name), entry in self.entries.items() if not file}
+        name = next(one for one in names if held.get(one, thing) is thing)
+        self.entries["", name] = Entry(name, thing, "", base)
+        return name
 
     def ours(self) -> Mapping[str, Entry[T]]:
         """What can be chosen by its name alone."""

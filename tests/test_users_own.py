@@ -10,7 +10,7 @@ from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.mending.way import way_of_mending
+from fedsage.mending.way import WAYS, way_of_mending
 from fedsage.methods import Method, Outcome, find_method
 from fedsage.methods import fedsage as fedsage_loop
 from fedsage.protocol.messages import Ask, ClassifierUpdate
@@ -205,3 +205,106 @@ def test_a_library_call_writes_and_resumes_the_command_line_s_folder(
 def test_a_library_call_does_not_pretend_to_run_between_machines(owners: Partition) -> None:
     with pytest.raises(ConfigError, match="trains in one process"):
         run(owners, "fedsage", settings={"run": {"engine": "nvflare"}})
+
+
+MENDS_AND_KEEPS = """
+import fedsage as fs
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Count:
+    times: int
+
+class Memory:
+    def __init__(self): self.times = 0
+    def state(self) -> Count: return Count(self.times)
+    def restore(self, state: Count) -> None: self.times = state.times
+
+def memory(owner): return owner.part("memory", Memory)
+
+@fs.procedure(phase="mending", owed=True, keeps=memory)
+def mend_and_remember(owner: fs.DataOwner, ask: fs.Ask) -> fs.Mended:
+    memory(owner).times += 1
+    train = owner.split.train
+    return owner.attach(fs.Generated.of(train, owner.graph.x[train], owner.graph))
+
+@fs.way_of_mending("remembering")
+def by_memory(exchange: fs.Exchange) -> None:
+    exchange.all(mend_and_remember, fs.Ask(0))
+"""
+TELLS = """
+import fedsage as fs
+
+@fs.message
+class Said:
+    value: {kind}
+
+@fs.procedure(phase="mending", uses=fs.Open{leaves})
+def tell(owner: fs.DataOwner, ask: fs.Ask) -> Said:
+    return Said({value})
+
+@fs.way_of_mending("telling")
+def by_telling(exchange: fs.Exchange) -> None:
+    exchange.all(tell, fs.Ask(0))
+"""
+
+
+def test_a_way_that_mends_and_keeps_in_one_step_is_resumed(
+    owners: Partition, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def kill(event: Event) -> None:
+        if event.round == 1:
+            raise Stop
+
+    file = tmp_path / "remembering.py"
+    file.write_text(MENDS_AND_KEEPS)
+    given = {"method": f"fedsage+{file}", "settings": {"classifier": {"rounds_c": 4}}}
+    whole = run(owners, **given)
+    with pytest.raises(Stop):
+        run(owners, **given, out=tmp_path / "r", callbacks=[kill])
+    again = run(owners, **given, out=tmp_path / "r", resume=True)
+    assert again.record.model_sha256 == whole.record.model_sha256
+    assert again.record.mending is not None
+
+
+def test_a_procedure_that_does_not_say_what_leaves_is_refused(
+    owners: Partition, tmp_path: Path
+) -> None:
+    file = tmp_path / "quiet.py"
+    file.write_text(TELLS.format(kind="float", leaves="", value="1.0"))
+    with pytest.raises(ConfigError, match="does not say what leaves"):
+        run(owners, f"fedsage+{file}", settings=FEW)
+    file.write_text(TELLS.format(kind="str", leaves=', leaves="x"', value="'y'"))
+    with pytest.raises(ConfigError, match="words could be anything"):
+        run(owners, f"fedsage+{file}", settings=FEW)
+
+
+def test_a_user_s_file_cannot_take_a_name_of_ours(tmp_path: Path) -> None:
+    file = tmp_path / "taken.py"
+    file.write_text(
+        "import fedsage as fs\n"
+        "@fs.way_of_mending('subspace')\n"
+        "def mine(exchange: fs.Exchange) -> None: ...\n"
+    )
+    with pytest.raises(ConfigError, match="called 'subspace' already"):
+        WAYS.find(str(file))
+
+
+def test_the_record_names_the_rule_that_was_handed_over(owners: Partition) -> None:
+    def mine(updates, weights):  # type: ignore[no-untyped-def]
+        return updates[0]
+
+    folder = Path("r")
+    run(owners, "fedsage", settings=FEW, aggregate=mine, out=folder)
+    kept = json.loads((folder / "result.json").read_text())["config"]["classifier"]["aggregate"]
+    assert kept.endswith("mine")
+    again = run(owners, "fedsage", settings=FEW, aggregate=mine, out=folder, resume=True)
+    assert again.record.out == "r"
+
+
+def test_a_misspelt_way_is_refused_whatever_the_method(owners: Partition) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'subspace'"):
+        run(owners, "fedsage", settings=FEW | {"mend": {"how": "subspac"}})

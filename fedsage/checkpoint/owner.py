@@ -50,10 +50,16 @@ class Keeper:
             step = getattr(request, "t", -1) + 1
             self.keep(procedure.keeps(self.owner), procedure.name, step)
         if procedure.owed:
-            for name, part in self.owner.parts.items():
+            for name, part in self.mending_parts().items():
                 self.keep(part, MENDED + name, 0)
             self.shelf(procedure.name).put(0, request)
         return reply
+
+    def mending_parts(self) -> dict[str, Kept]:
+        """The parts that mending works with; what is never forgotten is none of them."""
+        lasting = [p.keeps(self.owner) for p in self.asks if p.keeps and not p.by_round]
+        parts = self.owner.parts.items()
+        return {name: part for name, part in parts if not any(part is one for one in lasting)}
 
     def keep(self, part: Kept, name: str, step: int) -> None:
         """Write a part down, if there is anything to write."""
@@ -89,20 +95,26 @@ class Keeper:
         """The procedure that mended the graph, if it can be done again."""
         for procedure in self.asks:
             if procedure.owed and self.shelf(procedure.name).get(0, procedure.request):
-                parts = self.owner.parts.items()
-                whole = all(self.state(p, MENDED + name, 0) is not None for name, p in parts)
-                return procedure if whole else None
+                held = {n: p for n, p in self.mending_parts().items() if p.state() is not None}
+                whole = all(self.state(p, MENDED + name, 0) for name, p in held.items())
+                return procedure if whole and self.kept_names() <= set(held) else None
         return None
 
+    def kept_names(self) -> set[str]:
+        """The parts that were written down when the graph was mended."""
+        assert self.folder is not None
+        files = self.folder.glob(f"{MENDED}*-00000.state")
+        return {path.name.removeprefix(MENDED).removesuffix("-00000.state") for path in files}
+
     def restore(self, phase: Phase, t: int, mends: bool) -> None:
-        """Be again as after ``t`` rounds of a phase."""
+        """Become what this owner was after ``t`` rounds of a phase."""
         if not self.has(phase, t, mends):
             raise ProtocolError(
                 f"Owner {self.owner.id} cannot go on after round {t} of {phase}: the state "
                 "that it kept is missing or damaged. Start a new run."
             )
         if phase == "training" and mends and (procedure := self.mended_by()):
-            for name, part in self.owner.parts.items():
+            for name, part in self.mending_parts().items():
                 self.bring_back(part, MENDED + name, 0)
             request = self.shelf(procedure.name).get(0, procedure.request)
             procedure.run(self.owner, request)

@@ -1,4 +1,4 @@
-"""State on disk: one file a step, all or nothing, with a checksum, without pickle."""
+"""State on disk: one file a step, all or nothing, with a seal_of, without pickle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Shelf:
         partial = path.with_suffix(".partial")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_pieces(partial, checksum(body) + b"\n", body)
+            write_pieces(partial, seal_of(body) + b"\n", body)
             if self.durable:
                 settle_on_disk(partial)
             os.replace(partial, path)
@@ -63,7 +63,7 @@ class Shelf:
             seal, _, body = self.path(step).read_bytes().partition(b"\n")
         except OSError:
             return None
-        if seal != checksum(body):
+        if seal != seal_of(body):
             return None
         try:
             return decode(kind, body)
@@ -87,6 +87,6 @@ def settle_on_disk(path: Path) -> None:
         os.close(handle)
 
 
-def checksum(body: bytes) -> bytes:
+def seal_of(body: bytes) -> bytes:
     """Tells a file that was cut short or altered."""
     return hashlib.sha256(body).hexdigest().encode()

@@ -206,7 +206,8 @@ def run_name(settings: Config, verb: str | None = None, federation: bool = False
 
 def short_name(method: str) -> str:
     """A method's name, or that of the file it is in."""
-    return Path(method).stem if method.endswith(".py") else method
+    prefix = "fedsage+" * method.startswith("fedsage+")
+    return f"{prefix}{Path(method).stem}" if method.endswith(".py") else method
 
 
 def unused_folder(name: str) -> Path:

@@ -69,8 +69,8 @@ class InProcessEngine(Engine):
         def one(i: OwnerId) -> tuple[int, int, Reply]:
             frame = frame_for(i)
             asked = self.doors[i].asked(procedure.name)
-            reply = self.keepers[i].perform(asked, decode(asked.request, frame))
-            answer = self.doors[i].let_out(asked, reply)
+            perform, request = self.keepers[i].perform, decode(asked.request, frame)
+            answer = self.doors[i].let_out(asked, perform(asked, request))
             return len(frame), len(answer), decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}

@@ -15,7 +15,7 @@ from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.tables.tables import mean_of, scale_of
 
 
-def agree(
+def join(
     exchange: Exchange,
     run: str,
     version: str,

@@ -25,6 +25,7 @@ from fedsage.engines.inprocess import encoder
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
 from fedsage.federation.serve import serve
+from fedsage.federation.site import JOINING
 from fedsage.files import write_json
 from fedsage.models.classifier import save_models
 from fedsage.protocol.engine import Engine, Miss
@@ -117,7 +118,7 @@ class NVFlareEngine(Engine):
         Little is as long as the others take, or took the last time, and a second more.
         """
         start, others, name = time.monotonic(), None, procedure.name
-        outside = procedure.phase == "evaluation"
+        outside = name in JOINING
         deadline = max(self.deadline, TO_START) if outside else self.deadline
         with arrived:
             while not asked <= set(found):

@@ -11,7 +11,7 @@ from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.checkpoint.store import Shelf
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.federation.joining import agree, agree_on_scale, give_scale
+from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
 from fedsage.mending.way import Way
 from fedsage.methods import Method, Outcome, all_methods, find_method
@@ -82,16 +82,16 @@ def serve(
     watch, exchange = Stopwatch(observe), Exchange(engine)
     with watch.phase("load"):
         given = settings or config.model_dump_json()
-        joined = agree(exchange, run, version, given, files or {}, names)
+        joined = join(exchange, run, version, given, files or {}, names)
         first = next(iter(joined.values()))
         sizes = [one.nodes for one in joined.values()]
         weights = {i: one.weight for i, one in joined.items()}
-        plan = plan_of(config, way, first.features, first.classes, sizes, weights)
+        plan = plan_of(config, method, way, first.features, first.classes, sizes, weights)
         exchange.agreed = plan
         give_scale(exchange, kept_scale(exchange, folder))
     way.check(plan)
     with watch.phase("training"), dense_threads(config.run.threads):
-        journal = exchange.journal = journal_of(exchange, folder)
+        journal = exchange.journal = journal_with_owners(exchange, folder)
         Rounds(exchange, observe, engine.traffic, tuple(json.loads(first.names)))
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
@@ -99,13 +99,13 @@ def serve(
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
-    facts = facts_of(method.name, named, outcome, missed, journal.resumed)
+    facts = federated_facts(method.name, named, outcome, missed, journal.resumed)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
     return Served(record, model)
 
 
-def journal_of(exchange: Exchange, folder: Path) -> DiskJournal:
+def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:
     """The server's rounds; after a restart, owners are brought to where they were then."""
     everyone = len(exchange.owners)
     steps: dict[OwnerId, Step] = {}
@@ -131,7 +131,7 @@ def kept_scale(exchange: Exchange, folder: Path) -> ColumnScale:
     return found
 
 
-def facts_of(
+def federated_facts(
     method: str,
     owners: Mapping[str, tuple[Joined, Hits | None]],
     outcome: Outcome,

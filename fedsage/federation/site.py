@@ -25,6 +25,7 @@ from fedsage.files import write_atomically, write_json
 from fedsage.graph.split import split_labels
 from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
+from fedsage.models.gen_learner import GenLearner
 from fedsage.models.parameters import Logits, parameters_of, sha256_of
 from fedsage.protocol.agreement import (
     Able,
@@ -42,7 +43,7 @@ from fedsage.protocol.door import Door
 from fedsage.protocol.messages import Ask, Doubles
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Kept, Open, Procedure, Summed, procedure, procedures_in
+from fedsage.protocol.procedures import Open, Procedure, Summed, procedure, procedures_in
 from fedsage.protocol.wire import decode
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
@@ -53,7 +54,9 @@ FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 AGREED = "agreed.json"
 NOTHING = torch.zeros(0, dtype=torch.float64)
-LEAVES, MENDED, PREDICTIONS = "what-leaves.txt", "mended.npz", "predictions.csv"
+LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
+    "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
+)  # fmt: skip
 
 
 def words_of_agreeing(config: Config) -> str:
@@ -87,7 +90,8 @@ class Site:
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
         self.tell = tell
-        self.door = Door(JOINING, folder=runs / "unnamed")
+        first = {Site.agree.name: Site.agree}  # before anything else
+        self.door = Door(first, folder=runs / "unnamed")
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None
@@ -126,17 +130,17 @@ class Site:
         way = self.method.way(config.mend.how)
         features, names = self.owned.names
         self.plan: Plan = plan_of(
-            config, way, features, len(names), [self.owned.num_nodes],
+            config, self.method, way, features, len(names), [self.owned.num_nodes],
             numbers=self.owned.num_numbers,
         )  # fmt: skip
         self.split = self.owned.split or split_labels(
             self.owned.y, config.data.train, config.data.val, config.run.seed, self.index
         )
-        words = what_leaves(config, self.asks)
+        words = what_leaves(config, self.asks, json.loads(agreement.files))
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
         self.tell(words)
-        self.door.folder, self.door.plan = self.folder, self.plan
+        self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
         weighted = config.classifier.weighting == "nodes"
         return Joined(
             version=self.version,
@@ -179,7 +183,13 @@ class Site:
         "from the mean of all owners.",
     )
     def column_squares(self, means: ColumnMeans) -> ColumnSquares:
-        """Sums over all nodes, for the deviation."""
+        """Sums over all nodes, for the deviation from one mean of each column."""
+        mean, columns = means.mean, (self.owned.num_numbers,)
+        if mean.shape != columns or not bool(torch.isfinite(mean).all()):
+            raise PrivacyError(
+                f"Owner {self.name} has {columns[0]} columns of numbers, but got means, "
+                f"{tuple(mean.shape)}: a mean for each node would show single nodes."
+            )
         if self.owned.tables is None:
             return ColumnSquares(NOTHING)
         self.check_enough()
@@ -229,14 +239,14 @@ class Site:
             raise ProtocolError(f"Owner {self.name} has not joined a run yet.")
         return self._keeper
 
-    @procedure(phase="evaluation", uses=Open)
+    @procedure(phase="evaluation", uses=Open, leaves="After a restart: whether you can go on.")
     def able(self, step: Step) -> Able:
         """Whether the state of that moment was kept."""
         return Able(self.keeper.has(phase_of(step), step.t, step.mended))
 
     @procedure(phase="evaluation", uses=Open)
     def restore(self, step: Step) -> Ready:
-        """Be again as at that moment."""
+        """Become what this owner was at that moment."""
         self.keeper.restore(phase_of(step), step.t, step.mended)
         return Ready()
 
@@ -252,24 +262,18 @@ class Site:
             self.plan.shape, parameters_of(owner.model), names, schema, scale
         )
         save_models([model], self.folder)
-        for name, part in owner.parts.items():
-            save_part(self.folder / f"{name}.safetensors", part)
+        if isinstance(learner := owner.parts.get("neighgen"), GenLearner):
+            weights = safetensors.torch.save(parameters_of(learner.neighgen))
+            write_atomically(self.folder / NEIGHGEN, lambda file: file.write(weights))
         if owner.mended is not None:
             save_graph(owner.mended, self.folder / MENDED)
         text = predictions(owner, finish.view, list(self.owned.ids), names)
         write_atomically(self.folder / PREDICTIONS, lambda file: file.write(text.encode()))
-        self.tell(f"The run is over. Predictions for your nodes: {self.folder / PREDICTIONS}")
+        self.tell(f"The run is over. Predictions: {self.folder / PREDICTIONS}")
         return Ready()
 
 
 JOINING = procedures_in(Site.__module__)
-
-
-def save_part(path: Path, part: Kept) -> None:
-    """The weights that a way of mending taught this owner, if it has any."""
-    weights = getattr(part.state(), "weights", None)
-    if weights:
-        write_atomically(path, lambda file: file.write(safetensors.torch.save(weights)))
 
 
 def phase_of(step: Step) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedsage.config import Config
@@ -15,9 +15,19 @@ SEES = (
 )
 
 
-def what_leaves(config: Config, asks: Iterable[Procedure[Any, Any, Any]]) -> str:
-    """The list, for one run: what each procedure says of itself."""
+def what_leaves(
+    config: Config, asks: Iterable[Procedure[Any, Any, Any]], files: Mapping[str, str]
+) -> str:
+    """The list, for one run: what each procedure says of itself.
+
+    ``files`` are checksums of files that are not fedsage's own, by setting.
+    """
     words = [said for one in asks if (said := one.words(config))]
+    words += [
+        f"This run uses a file that you allowed (for {setting}, SHA-256 {seen[:12]}…). What it "
+        "sends is described in its author's words above; fedsage checks shapes, not meaning."
+        for setting, seen in files.items()
+    ]
     lines = "\n".join(f"- {line}" for line in words)
     return (
         f"What leaves this house in this run ({config.run.method}, preset "

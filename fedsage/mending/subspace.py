@@ -108,8 +108,9 @@ class Sketched:
         return self.told
 
     def restore(self, state: SketchedState) -> None:
-        """Remember what was told before a restart."""
-        self.told = state
+        """Remember what was told before a restart, too; nothing is ever taken back."""
+        columns = max(self.told.columns, state.columns)
+        self.told = SketchedState(columns, self.told.answered | state.answered)
 
     def may_answer(self, basis: Basis) -> bool:
         """Whether all answers together stay within half as many columns as nodes.

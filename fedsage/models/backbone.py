@@ -202,9 +202,7 @@ def named(model: str | type[nn.Module]) -> str:
     """What to write as ``model.backbone``; a class is registered under its own name."""
     if isinstance(model, str):
         return model
-    name = f"{model.__module__}.{model.__qualname__}"
-    BACKBONES.add(name, model, model)
-    return name
+    return BACKBONES.named(model)
 
 
 def is_ours(name: str) -> bool:

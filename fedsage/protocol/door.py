@@ -43,7 +43,7 @@ class Door:
 
     def asked(self, name: str) -> Procedure[Any, Any, Any]:
         """The procedure of that name; refuses what the agreed run does not need."""
-        allowed = {**self.asks, **(self.plan.asks if self.plan else {})}
+        allowed = {**(self.plan.asks if self.plan else {}), **self.asks}
         if name not in allowed:
             raise PrivacyError(
                 f"'{name}' was asked for, which is no part of the agreed run. Nothing was sent."
@@ -74,16 +74,16 @@ class Door:
 
     def log(self, procedure: str, message: Any, frame: bytes) -> None:
         """One line of ``sent.jsonl``."""
-        tensors = tensors_in(message)
-        self.passed = hashlib.sha256(frame).hexdigest()
+        tensors, sha256 = tensors_in(message), hashlib.sha256(frame).hexdigest()
         self.write({
             "procedure": procedure,
             "type": type(message).__name__,
             "tensors": len(tensors),
             "shapes": sorted({tuple(tensor.shape) for tensor in tensors}),
             "bytes": len(frame),
-            "sha256": self.passed,
+            "sha256": sha256,
         })  # fmt: skip
+        self.passed = sha256
 
     def log_error(self, procedure: str, words: str) -> None:
         """One line for an error that leaves in place of an answer."""

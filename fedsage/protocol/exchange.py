@@ -79,7 +79,7 @@ class Taken:
 
 
 def as_it_is(procedure: Procedure[Any, Any, Any], total: Any, of: Sequence[OwnerId]) -> Any:
-    """Where replies are not masked, their sum is none either."""
+    """Where replies are not masked, neither is their sum."""
     return total
 
 
@@ -265,9 +265,8 @@ class Exchange:
 
 def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
     """What an owner has taken part in once it answered."""
-    if procedure.by_round and procedure.phase == "training":
-        return replace(taken, training=request.t + 1)
-    if procedure.by_round:
-        return replace(taken, mending=request.t + 1)
-    mends = procedure.owed and procedure.phase == "mending"
-    return replace(taken, mended=True) if mends else taken
+    if procedure.owed and procedure.phase == "mending":
+        taken = replace(taken, mended=True)
+    if not procedure.by_round:
+        return taken
+    return replace(taken, **{procedure.phase: request.t + 1})

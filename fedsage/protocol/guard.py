@@ -112,14 +112,14 @@ def too_large(sizes: Mapping[OwnerId, float], usual: float, what: str) -> dict[O
 
 def unlike_the_others(replies: Mapping[OwnerId, Any]) -> dict[OwnerId, str]:
     """Whose reply does not have the form that most have: what is added up has one form."""
-    forms = {i: form_of(reply) for i, reply in replies.items()}
+    forms = {i: layout_of(reply) for i, reply in replies.items()}
     if not forms:
         return {}
     usual, _ = Counter(forms.values()).most_common(1)[0]
     return {i: "another form than the others'" for i, form in forms.items() if form != usual}
 
 
-def form_of(reply: Any) -> tuple[Any, ...]:
+def layout_of(reply: Any) -> tuple[Any, ...]:
     """The names and shapes of all that is in a reply."""
     return tuple(
         sorted((name, tuple(getattr(value, "shape", ()))) for name, value in leaves(reply))

@@ -26,6 +26,7 @@ from typing import (
 from typing import get_type_hints as type_hints
 
 from fedsage.config import Config
+from fedsage.errors import ConfigError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import Form, OwnerId
 
@@ -41,7 +42,7 @@ Reply = TypeVar("Reply")
 class Use(Enum):
     """What a reply is for."""
 
-    SUMMED = "the server needs the sum over owners and nothing else"
+    SUMMED = "the server needs only the sum over owners"
     SEALED = "it is for another owner; the server passes it on"
     OPEN = "a fact of the run that the server must see"
 
@@ -91,7 +92,7 @@ class Procedure(Generic[Party, Request, Reply]):
 
     @property
     def name(self) -> str:
-        """What it is called, in the paper where it has it."""
+        """What it is called; the paper's name where it has one."""
         return self.function.__name__
 
     @property
@@ -131,7 +132,19 @@ class Procedure(Generic[Party, Request, Reply]):
     def words(self, config: Config) -> str:
         """What leaves the house by it in a run with these settings."""
         said = self.leaves
-        return said(config) if callable(said) else said.format(config=config)
+        words = said(config) if callable(said) else said.format(config=config)
+        reply: Any = self.reply
+        if fields(reply) and not words:
+            raise ConfigError(
+                f"{self.name} answers with a {reply.__name__} but does not say what leaves. "
+                "Give @procedure one sentence for the owner: leaves=…"
+            )
+        ours = self.module.startswith("fedsage.")
+        if not ours and any(kind is str for kind in type_hints(reply).values()):
+            raise ConfigError(
+                f"A {reply.__name__} holds words, and words could be anything. Send numbers."
+            )
+        return words
 
     def __call__(self, party: Party, request: Request) -> Reply:
         """As a function, or as the method of a class above the party's."""

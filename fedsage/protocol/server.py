@@ -60,6 +60,7 @@ def share_of_hits(hits: Hits, view: View = "plain") -> float:
 Rule: TypeAlias = Callable[[Sequence[Parameters], Sequence[float]], Parameters]
 RULES: Registry[Rule] = Registry("rule", "aggregation_rule", "fedsage.protocol.server")
 aggregation_rule = RULES
+named_rule = RULES.named
 
 
 @aggregation_rule("mean")

@@ -26,7 +26,6 @@ PLAIN: dict[Any, tuple[type, ...]] = {
 }  # fmt: skip
 Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
 M = TypeVar("M")
-Reply = TypeVar("Reply")  # where two types meet
 
 
 def encode(message: Message) -> bytes:

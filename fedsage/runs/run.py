@@ -14,9 +14,9 @@ from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import Method
-from fedsage.models.backbone import named
+from fedsage.models.backbone import is_ours, named
 from fedsage.models.classifier import load_models, save_models
-from fedsage.protocol.server import Rule
+from fedsage.protocol.server import Rule, named_rule
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
 from fedsage.runs.execute import Given, RunResult, execute, run_config
 from fedsage.runs.folder import (
@@ -78,7 +78,8 @@ def run(
     """
     own = method if isinstance(method, Method) else None
     rule = aggregate if callable(aggregate) else None
-    by_name = {"aggregate": aggregate} if isinstance(aggregate, str) else {}
+    chosen_rule = named_rule(aggregate) if callable(aggregate) else aggregate
+    by_name = {"aggregate": chosen_rule} if chosen_rule else {}
     more = {"classifier": by_name, "model": {"backbone": named(model)} if model else {}}
     chosen = {"run": {"method": own.name if own else method, "seed": seed}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
@@ -141,7 +142,8 @@ def into_folder(
         check_same_settings(folder, settings)
     if resume and (folder / RESULT).exists():
         end_checkpoint(folder)
-        return load_result(folder)
+        backbone = config.model.backbone
+        return load_result(folder, None if is_ours(backbone) else backbone)
     check_free(folder, force or resume)
     with recorded(folder, config, observe, resume, trackers) as (recorder, tracking):
         result = go(recorder)

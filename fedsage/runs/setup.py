@@ -14,7 +14,7 @@ from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, label_counts
 from fedsage.graph.split import Split, split_nodes
-from fedsage.mending.way import Way
+from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
 from fedsage.protocol.messages import OwnerId
@@ -68,21 +68,23 @@ def prepare(
         )
     first = owners.subgraphs[0]
     sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
-    plan = plan_of(config, way, first.num_features, first.num_classes, sizes)
+    plan = plan_of(config, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
     return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits)
 
 
 def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method, Way, Rule]:
-    """The method, the way of mending and the rule of a run; refuses names of nothing."""
+    """The method, the way of mending and the rule of a run; refuses unknown names."""
     chosen = method or find_method(config.run.method)
     BACKBONES.find(config.model.backbone)
+    WAYS.find(config.mend.how)
     rule = RULES.find(config.classifier.aggregate).thing
     return chosen, chosen.way(config.mend.how), rule
 
 
 def plan_of(
     config: Config,
+    method: Method,
     way: Way,
     num_features: int,
     num_classes: int,
@@ -91,7 +93,13 @@ def plan_of(
     numbers: int | None = None,
 ) -> Plan:
     """Settings, shapes and what may be asked: they depend on no data but its size."""
-    asks = way.asks | TRAINING
+    own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
+    for name in TRAINING.keys() & (way.asks | own).keys():
+        if (way.asks | own)[name] is not TRAINING[name]:
+            raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
+    asks = own | way.asks | TRAINING
+    for one in asks.values():
+        one.words(config)  # refuses a procedure that does not say what leaves
     return Plan(config, num_features, num_classes, tuple(nodes), asks, weights or {}, numbers)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from fedsage.config import Config
 from fedsage.errors import ProtocolError
+from fedsage.federation.allowed import allow
 from fedsage.federation.kits import Kit, open_kit
 from fedsage.federation.operate import process_of, start
 from fedsage.federation.rehearse import rehearsal
@@ -152,3 +153,21 @@ def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
     assert again.model_sha256 == wanted
     assert again.resumed == len(VICTIMS)
     assert len(lines) == ROUNDS + 3
+
+
+def test_a_way_of_one_s_own_runs_where_every_party_allowed_it(
+    coordinator: Kit, hospitals: Path, tmp_path: Path
+) -> None:
+    file = Path(__file__).parents[2] / "examples" / "my_mending.py"
+    config = config_on(hospitals, f"fedsage+{file}")
+    parties = [party(coordinator, name) for name in ("server", *OWNERS)]
+    for kit in parties[:-1]:
+        allow(file, kit.ours)
+    with pytest.raises(ProtocolError, match=r"owner-2.*my_mending\.py .* is not allowed here"):
+        federated(coordinator, config, tmp_path / "refused")
+    allow(file, parties[-1].ours)
+    there = federated(coordinator, config, tmp_path / "run")
+    assert there.model_sha256 == run_config(config).record.model_sha256
+    assert there.method == "fedsage+class-means" and there.bytes["mending"]["up"] > 0
+    sent = [path.read_text() for path in parties[1].ours.glob("runs/my-mending-*/sent.jsonl")]
+    assert any("ClassSums" in text for text in sent)

@@ -48,7 +48,7 @@ def in_process(config: Config, hospitals: Path) -> RunResult:
 
 
 def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
-    ways = ("classes", "copy", "neighgen", "none", "shared", "subspace")
+    ways = ("classes", "copy", "neighgen", "shared", "subspace")
     assert set(FEDERATED) == {"fedsage", "fedsage+", *(f"fedsage+{way}" for way in ways)}
 
 

@@ -33,7 +33,7 @@ def test_the_common_subspace_is_that_of_all_rows_together(
     monkeypatch.setattr(subspace, "first_basis", lambda plan: start)
     monkeypatch.setattr(subspace, "STEPS", 200)
     for owner in made:  # as if it had nodes enough for 200 answers
-        sketched(owner).restore(SketchedState(-(10**6), {}))
+        sketched(owner).told = SketchedState(-(10**6), {})
     exchange = exchange_on(setup, InProcessEngine(made))
     q = common_subspace(exchange).basis.numpy()
     _, _, right = np.linalg.svd(graph.x.toarray(), full_matrices=False)

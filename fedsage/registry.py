@@ -50,7 +50,7 @@ class Registry(Generic[T]):
         module = str(getattr(said_by, "__module__", self.home))
         said = said_by if isinstance(said_by, str) else said_by.__doc__ or ""
         about = said.strip().split("\n\n")[0]
-        key = (RUNNING[-1] if RUNNING else "", name)
+        key = (module if module in {*RUNNING, *FILES.values()} else "", name)
         held = self.entries.get(key)
         if key[0] and held is None:
             held = self.ours().get(name)
@@ -84,9 +84,8 @@ class Registry(Generic[T]):
             found = [one for (file, _), one in self.entries.items() if file == module]
             if len(found) != 1:
                 raise ConfigError(
-                    f"{name} registers {len(found) or 'no'} {self.what}s with "
-                    f"@fs.{self.decorator}, but just one is needed. docs/extending.md has an "
-                    "example."
+                    f"{name} should register one {self.what} with @fs.{self.decorator}, but "
+                    f"registers {len(found) or 'none'}. docs/extending.md has an example."
                 )
             return found[0]
         if name not in (known := self.ours()):
@@ -104,7 +103,7 @@ class Registry(Generic[T]):
 
 
 FILES: dict[tuple[Path, str], str] = {}  # users' files that were run: path, checksum → module
-RUNNING: list[str] = []  # the module of the user's file that is being run
+RUNNING: list[str] = []  # modules of users' files that are being run
 
 
 def is_file(name: str) -> bool:

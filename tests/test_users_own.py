@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,7 @@ def test_the_example_s_pull_is_felt_and_vanishes_with_mu(
 def test_files_without_a_method_are_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match=r"registers no methods? with @fs\.method"):
+    with pytest.raises(ConfigError, match=r"one method with @fs\.method, but registers none"):
         find_method(str(empty))
     with pytest.raises(ConfigError, match="cannot be read"):
         find_method(str(tmp_path / "none.py"))
@@ -308,3 +310,22 @@ def test_the_record_names_the_rule_that_was_handed_over(owners: Partition) -> No
 def test_a_misspelt_way_is_refused_whatever_the_method(owners: Partition) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'subspace'"):
         run(owners, "fedsage", settings=FEW | {"mend": {"how": "subspac"}})
+
+
+@pytest.mark.parametrize("name", ["my_rule", "my_mending", "my_method", "my_backbone"])
+def test_a_file_is_found_in_a_process_that_has_loaded_nothing_else(name: str) -> None:
+    registries = {
+        "my_rule": "fedsage.protocol.server:RULES",
+        "my_mending": "fedsage.mending.way:WAYS",
+        "my_method": "fedsage.methods:METHODS",
+        "my_backbone": "fedsage.models.backbone:BACKBONES",
+    }
+    module, _, variable = registries[name].partition(":")
+    code = (
+        "import sys; from fedsage.registry import run_file; run_file(sys.argv[1]); "
+        f"from {module} import {variable} as found; print(found.find(sys.argv[1]).name)"
+    )
+    words = [sys.executable, "-c", code, str(EXAMPLE.with_name(f"{name}.py"))]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("near-the-median", "class-means", "fedprox", "my-gat")

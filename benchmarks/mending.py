@@ -113,7 +113,7 @@ def table() -> Iterator[str]:
     """Mean ± standard deviation, and the paired difference to FedSage with its error."""
     for (dataset, partition, owners), arms in by_cell().items():
         yield f"\n### {dataset}, {owners} {partition} owners\n"
-        yield "| arm | global | − FedSage | local | − FedSage | CPU s a run | seeds |"
+        yield "| arm | global | − FedSage | local | − FedSage | CPU seconds per run | seeds |"
         yield "|---|---|---|---|---|---|---|"
         for arm in ARMS:
             runs = arms.get(arm, [])

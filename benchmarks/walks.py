@@ -1,4 +1,4 @@
-"""How many files of the package one run enters, and one message between machines.
+"""How many files of the package one run enters, and one message in process.
 
     python benchmarks/walks.py
 
@@ -16,9 +16,14 @@ from pathlib import Path
 from types import FrameType
 
 import fedsage as fs
-import fedsage.cli.main
 from fedsage.config import load_config
+from fedsage.data.synthetic import synthetic
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.graph.partition import partition
+from fedsage.mending.subspace import Subspace, first_basis, sketch_features
+from fedsage.protocol.exchange import Exchange
 from fedsage.runs.execute import run_config
+from fedsage.runs.setup import data_owners, prepare
 
 PACKAGE = Path(fs.__file__).parent
 SMALL = {
@@ -60,9 +65,18 @@ def files_of(call: Callable[[], object]) -> list[str]:
 def main() -> None:
     """Print both walks."""
     config = load_config(SMALL)
-    run = files_of(lambda: run_config(config))
-    print(f"One run (FedSage+ in process) enters {len(run)} files:")
-    print("  " + "\n  ".join(run))
+    show("One run (FedSage+ in process)", files_of(lambda: run_config(config)))
+    graph = synthetic(**config.synthetic.model_dump())
+    setup = prepare(config, partition(graph, 3, "louvain", 0), graph)
+    exchange = Exchange(InProcessEngine(data_owners(setup)[0]), setup.plan)
+    first = Subspace(first_basis(setup.plan))
+    show("One message and its reply", files_of(lambda: exchange.sum(sketch_features, first)))
+
+
+def show(what: str, files: list[str]) -> None:
+    """A walk, one file a line."""
+    print(f"{what} enters {len(files)} files:")
+    print("  " + "\n  ".join(files))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def layout_of(reply: Any) -> tuple[Any, ...]:
 
 
 def not_finite(message: Any) -> str | None:
-    """The first number in a message that is none."""
+    """The first number in a message that is not finite."""
     for name, value in leaves(message):
         if isinstance(value, float) and not math.isfinite(value):
             return f"{name} {value}"

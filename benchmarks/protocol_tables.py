@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedsage.config import Config
+from fedsage.config import load_config
 from fedsage.federation.site import Site
 from fedsage.mending.way import WAYS
 from fedsage.protocol.messages import MESSAGES, Ask
@@ -79,7 +79,7 @@ def leaves() -> Rows:
     needs = {"SUMMED": "the sum over owners", "SEALED": "to pass it on", "OPEN": "to see it"}
     for group, asks in groups():
         for one in asks.values():
-            if words := one.words(Config()):
+            if words := one.words(load_config()):
                 yield group, f"`{one.reply.__name__}`", words, needs[one.uses.name]
 
 

@@ -35,8 +35,10 @@ def part_of(source: Path) -> str:
 
 
 def imports(source: Path) -> list[tuple[int, str]]:
-    nodes = ast.walk(ast.parse(source.read_text()))
+    nodes = list(ast.walk(ast.parse(source.read_text())))
     found = [(n.level, n.module or "") for n in nodes if isinstance(n, ast.ImportFrom)]
+    plain = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+    found += [(0, name) for name in plain]
     return [(level, module) for level, module in found if level or module.startswith("fedsage")]
 
 

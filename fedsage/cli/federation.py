@@ -99,7 +99,7 @@ def allow(
 
     opened = open_kit(kit)
     copy = allow_file(file, opened.ours)
-    print(f"{opened.name} allows {copy.name}, SHA-256 {checksum(str(copy))}")
+    print(f"{opened.name} allows {file.name}, SHA-256 {checksum(str(copy))}")
 
 
 @app.command()

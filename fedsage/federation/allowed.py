@@ -39,7 +39,8 @@ def allow(file: Path, folder: Path) -> Path:
     if not is_file(file.name) or not file.is_file():
         raise ConfigError(f"{file} is no Python file. Name the .py file that runs may use.")
     (folder / ALLOWED).mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copyfile(file, folder / ALLOWED / file.name))
+    copy = folder / ALLOWED / f"{checksum(str(file))[:12]}-{file.name}"  # beside earlier ones
+    return Path(shutil.copyfile(file, copy))
 
 
 def with_own_copies(config: Config, wanted: Mapping[str, str], folder: Path) -> Config:

@@ -144,7 +144,11 @@ class Exchange:
         combine: Callable[[Sequence[Reply]], Reply] = add_up,
         least: int | None = None,
     ) -> Reply:
-        """Ask for what the server needs the sum of, and give that alone."""
+        """Ask for what the server needs the sum of, and give that alone.
+
+        ``combine`` sees single replies, which rules that outvote owners need. Where replies are
+        masked, only their sum will make sense.
+        """
         replies = self.ask(procedure, request, Summed, least)
         if not replies:
             raise ProtocolError(

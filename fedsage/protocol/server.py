@@ -65,7 +65,10 @@ named_rule = RULES.named
 
 @aggregation_rule("mean")
 def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    r"""Procedure B, the mean: :math:`\phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i`.
+    r"""Procedure B: the mean of all owners' weights, as each owner weighs.
+
+    .. math::
+        \phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i
 
     Note:
         Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it

@@ -13,8 +13,6 @@ import torch
 
 import fedsage as fs
 
-FEWEST = 8  # nodes that a sum is over, or it stays home
-
 
 @fs.message
 class ClassSums:
@@ -34,7 +32,7 @@ def add_up_classes(owner: fs.DataOwner, ask: fs.Ask) -> ClassSums:
     """What this owner adds."""
     train, y = owner.split.train, owner.graph.y
     is_class = np.eye(owner.plan.d_y, dtype=np.float32)[:, y[train]]
-    is_class *= is_class.sum(axis=1, keepdims=True) >= FEWEST  # a sum of one row is that row
+    is_class *= is_class.sum(axis=1, keepdims=True) >= 8  # a sum of one row is that row
     total = np.asarray(is_class @ owner.graph.x[train], dtype=np.float32)
     return ClassSums(torch.from_numpy(total), torch.from_numpy(is_class.sum(axis=1)))
 

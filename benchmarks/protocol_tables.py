@@ -18,7 +18,7 @@ from fedsage.federation.site import Site
 from fedsage.mending.way import WAYS
 from fedsage.protocol.messages import MESSAGES, Ask
 from fedsage.protocol.procedures import Procedure, procedures_in
-from fedsage.runs.setup import TRAINING
+from fedsage.runs.setup import CHANGES, TRAINING
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {
@@ -31,6 +31,7 @@ Rows = Iterable[tuple[str, ...]]
 def groups() -> Iterator[tuple[str, dict[str, Procedure[Any, Any, Any]]]]:
     """All procedures, by when they are asked for."""
     yield "every run", TRAINING
+    yield "by changes", CHANGES
     for name, entry in sorted(WAYS.ours().items()):
         if entry.thing.asks:
             yield f"`{name}`", entry.thing.asks
@@ -49,7 +50,9 @@ def procedures() -> Rows:
         for name, one in asks.items():
             more = [
                 "owed to who missed it" * one.owed,
-                f"only after `{one.after}`" if one.after else "",
+                f"only after {' or '.join(f'`{name}`' for name in one.after)}"
+                if one.after
+                else "",
                 ("kept each round" if one.by_round else "kept") if one.keeps else "",
             ]
             yield (

@@ -168,6 +168,25 @@ class NeighGenConfig(Section):
     memory_mb: PositiveInt = Field(256, description="for the table of distances in matching")
 
 
+class TrafficConfig(Section):
+    """What owners and server send each other: procedures B and F, and mending."""
+
+    how: Literal["full", "whole", "low-rank"] = Field(
+        "full",
+        description="weights and moments as they are; changes in whole numbers; or those of "
+        "large layers in a few directions",
+    )
+    rank: PositiveInt = Field(8, description="directions of a large layer")
+    bits: Literal[8, 16] = Field(8, description="of a whole number; more where owners need it")
+    every: PositiveInt = Field(5, description="rounds between two looks at second moments")
+    feedback: float = Field(
+        0.8, ge=0, le=1, description="share of what was not sent that is sent later"
+    )
+    patience: NonNegativeInt = Field(
+        0, description="rounds without a better validation that end training; 0: all rounds"
+    )
+
+
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
@@ -210,6 +229,7 @@ class Config(Section):
     classifier: ClassifierConfig = ClassifierConfig()
     mend: MendConfig = MendConfig()
     neighgen: NeighGenConfig = NeighGenConfig()
+    traffic: TrafficConfig = TrafficConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     federation: FederationConfig = FederationConfig()
 

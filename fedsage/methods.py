@@ -8,10 +8,11 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
+from fedsage.protocol.changes import ByChanges
 from fedsage.protocol.exchange import NO_CLASSIFIER, Exchange, Progress, RoundRecord
 from fedsage.protocol.messages import Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.server import Rule, average, server_execution_for_c, share_of_hits
+from fedsage.protocol.server import ByModels, Rule, average, share_of_hits
 from fedsage.registry import Registry, is_file, run_file
 
 Selection: TypeAlias = Literal["validation", "last"]
@@ -74,19 +75,21 @@ def fedsage(
         start.best if start.best.phi else classifier,
         start.best_round, start.best_validation, start.best_view, {},
     )  # fmt: skip
-    exchange.sum(DataOwner.receive_classifier, classifier)
+    traffic = exchange.plan.config.traffic
+    server = ByModels(exchange, rule) if traffic.how == "full" else ByChanges(exchange, rule)
+    server.start(classifier)
     t = start.t - 1
     for t in exchange.rounds(rounds_c, start.t):
-        classifier, loss, hits = server_execution_for_c(exchange, t, rule)
+        classifier, loss, hits = server.round(t, keep=best.round == t - 1 >= 0)
         validation = validation_of(hits, queries)
         judged = selection == "validation" and hits.total > 0
         if not judged or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
         exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
         journal.keep(progress_of(classifier, t + 1, best))
-    holding = exchange.answered[DataOwner.receive_classifier.name]
-    if best.round != t or len(holding) < len(exchange.owners):
-        exchange.sum(DataOwner.receive_classifier, best.classifier)
+        if judged and 0 < traffic.patience <= t - best.round:
+            break
+    server.end(best.classifier, best.round, last=t)
     return replace(best, hits=exchange.all(DataOwner.test_classifier, Ask(0)))
 
 

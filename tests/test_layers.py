@@ -17,7 +17,7 @@ LAYERS = [
     {"graph"},
     {"tables"},
     {"data"},
-    {"models", "theory"},
+    {"models", "theory", "privacy"},
     {"protocol"},
     {"mending", "checkpoint"},
     {"engines", "evaluation", "methods"},

@@ -52,7 +52,8 @@ class DiskJournal(Journal):
         self.resumed = found.resumed + 1
         self.lines = found.history
         for phase, counted in exchange.engine.traffic.items():
-            counted.up, counted.down = (found.traffic[phase][way] for way in ("up", "down"))
+            for way, count in found.traffic[phase].items():
+                setattr(counted, way, count)
         self.keep(found.progress)  # that it was started again, should it get no further
 
     def newest(self, can: Can) -> ServerState | None:

@@ -17,6 +17,18 @@ class Traffic:
 
     up: int = 0  # owners → server
     down: int = 0  # server → owners
+    full_up: int = 0  # the same, had all messages been full ones
+    full_down: int = 0
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """What was carried, as results have it."""
+        return {"up": self.up, "down": self.down}
+
+    @property
+    def full(self) -> dict[str, int]:
+        """What full messages would have been."""
+        return {"up": self.full_up, "down": self.full_down}
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class Exchange:
         requests = request if isinstance(request, Mapping) else self.to_all(procedure, request)
         least = self.engine.min_owners if least is None else least
         ready = self.settle(requests)
-        answers = self.engine.carry(procedure, ready)
+        answers = self.carried(procedure, ready)
         replies = {i: reply for i, reply in answers.items() if not isinstance(reply, Miss)}
         missed = [reply for reply in answers.values() if isinstance(reply, Miss)]
         for i, why in self.guard.refusals(procedure, ready, replies, self.agreed).items():
@@ -244,8 +244,25 @@ class Exchange:
         self, procedure: Procedure[Any, Request, Any], request: Request
     ) -> dict[OwnerId, Request]:
         """The same request to all owners that can answer it."""
-        who = self.answered.get(procedure.after or "", self.owners)
-        return dict.fromkeys(who, request)
+        before = [self.answered[name] for name in procedure.after if name in self.answered]
+        return dict.fromkeys(before[0] if before else self.owners, request)
+
+    def carried(
+        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+    ) -> dict[OwnerId, Reply | Miss]:
+        """What the engine brings back; what full messages would have been is counted too."""
+        traffic = self.engine.traffic[procedure.phase]
+        up, down = traffic.up, traffic.down
+        answers = self.engine.carry(procedure, requests)
+        if procedure.full and self.agreed:
+            asked, answered = procedure.full(self.agreed)
+            came = [one for one in answers.values() if not isinstance(one, Miss)]
+            traffic.full_down += asked * len(requests)
+            traffic.full_up += answered * len(came)
+        else:
+            traffic.full_down += traffic.down - down
+            traffic.full_up += traffic.up - up
+        return answers
 
     def leave_out(self, absent: Sequence[OwnerId]) -> None:
         """Go on without these owners altogether."""
@@ -256,7 +273,7 @@ class Exchange:
         for i in [i for i in requests if i in self._owed]:
             while self._owed.get(i):
                 procedure, request = self._owed[i][0]
-                answer = self.engine.carry(procedure, {i: request})[i]
+                answer = self.carried(procedure, {i: request})[i]
                 if isinstance(answer, Miss):
                     self.misses.append(answer)
                     break

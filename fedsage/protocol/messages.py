@@ -20,6 +20,7 @@ OwnerId: TypeAlias = int
 View: TypeAlias = Literal["plain", "mended", "both"]  # of a graph that is queried
 M = TypeVar("M")
 MESSAGES: list[type] = []
+WHOLE = torch.int8, torch.int16, torch.int32
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -118,7 +119,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 Size: TypeAlias = "int | AtMost | None"  # of one axis; None where it is not known here
 Form: TypeAlias = (
-    "tuple[Size, ...] | Doubles | Each | Mapping[str, Any] | Callable[[Any], str | None]"
+    "tuple[Size, ...] | Doubles | Ints | Each | Mapping[str, Any] | Callable[[Any], str | None]"
 )
 
 
@@ -137,6 +138,13 @@ class Doubles:
 
 
 @dataclass(frozen=True, slots=True)
+class Ints:
+    """A tensor of whole numbers, of whatever number of bits."""
+
+    sizes: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Each:
     """A dictionary with any keys, whose values all have one form."""
 
@@ -146,9 +154,11 @@ class Each:
 def misfit(found: Any, form: Form, name: str = "it") -> str | None:
     """Why ``found`` does not have the form; nothing if it does."""
     if isinstance(form, tuple):
-        return other_shape(found, form, torch.float32, name)
+        return other_shape(found, form, (torch.float32,), name)
     if isinstance(form, Doubles):
-        return other_shape(found, form.sizes, torch.float64, name)
+        return other_shape(found, form.sizes, (torch.float64,), name)
+    if isinstance(form, Ints):
+        return other_shape(found, form.sizes, WHOLE, name)
     if callable(form):
         return form(found)
     if isinstance(form, Each):
@@ -176,13 +186,13 @@ def first(reasons: Any) -> str | None:
 
 
 def other_shape(
-    found: Any, sizes: tuple[Size, ...], dtype: torch.dtype, name: str
+    found: Any, sizes: tuple[Size, ...], dtypes: tuple[torch.dtype, ...], name: str
 ) -> str | None:
     """Why this is no tensor of those sizes and that type."""
     if not isinstance(found, Tensor):
         return f"{name} is no tensor"
-    if found.dtype != dtype:
-        return f"{name} is of type {found.dtype}, where {dtype} was agreed"
+    if found.dtype not in dtypes:
+        return f"{name} is of type {found.dtype}, where {dtypes[0]} was agreed"
     fits = len(sizes) == found.ndim and all(map(size_fits, found.shape, sizes))
     return None if fits else f"{name} is of shape {shown(found.shape)}, not {shown(sizes)}"
 

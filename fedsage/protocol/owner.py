@@ -141,7 +141,7 @@ class DataOwner:
     @procedure(
         phase="training",
         uses=Summed,
-        after="receive_classifier",
+        after=("receive_classifier",),
         shapes=form_of_update,
         check=strange_update,
         sizes=sizes_of_update,
@@ -183,18 +183,22 @@ class DataOwner:
     )
     def receive_classifier(self, classifier: Classifier) -> Hits:
         """Procedure B, received: take over φ and say how well it does on validation nodes."""
-        load_parameters(self.model, classifier.phi)
+        self.take_over(classifier.phi, classifier.moments)
+        return self.hits(self.split.val)
+
+    def take_over(self, phi: Parameters, memory: Parameters) -> None:
+        """Hold φ, with what all owners' optimizers remember where that is averaged."""
+        load_parameters(self.model, phi)
         moments = self.config.classifier.moments
         if moments == "averaged":
-            load_moments(self.optimizer, self.model, classifier.moments)
+            load_moments(self.optimizer, self.model, memory)
         elif moments == "reset":
             self.optimizer = self.new_optimizer()
-        return self.hits(self.split.val)
 
     @procedure(
         phase="evaluation",
         uses=Open,
-        after="receive_classifier",
+        after=("receive_classifier", "receive_change"),
         check=too_many_hits,
         leaves="At the end: how many of your test nodes the classifier gets right.",
     )
@@ -212,6 +216,11 @@ class DataOwner:
         if mix == "rounds":
             return plain if t % 2 else mended
         return mended | plain if mix == "epochs" else mended
+
+    def steps(self, t: int) -> int:
+        """How many steps the optimizer takes in round ``t``."""
+        how, graphs = self.config.classifier, len(self.trained_on(t))
+        return graphs * how.local_epochs * -(-len(self.split.train) // how.batch_size)
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""

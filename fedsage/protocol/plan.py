@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -58,8 +58,3 @@ class Plan:
     def stream(self, *path: str | int) -> Stream:
         """The random stream for one purpose."""
         return generator(self.seed, *path)
-
-    def alone(self) -> Plan:
-        """The same for an owner whose optimizer's state nobody averages."""
-        classifier = self.config.classifier.model_copy(update={"moments": "own"})
-        return replace(self, config=self.config.model_copy(update={"classifier": classifier}))

@@ -86,9 +86,10 @@ class Procedure(Generic[Party, Request, Reply]):
     leaves: str | Callable[[Config], str] = ""
     owed: bool = False
     keeps: Callable[[Party], Kept] | None = None
-    after: str | None = None
+    after: tuple[str, ...] = ()
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
+    full: Callable[[Plan], tuple[int, int]] | None = None
 
     @property
     def name(self) -> str:
@@ -170,9 +171,10 @@ def procedure(
     leaves: str | Callable[[Config], str] = "",
     owed: bool = False,
     keeps: Callable[[Any], Kept] | None = None,
-    after: str | None = None,
+    after: tuple[str, ...] = (),
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
+    full: Callable[[Plan], tuple[int, int]] | None = None,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Make a function of an owner and a message one that a server can ask for.
 
@@ -185,17 +187,18 @@ def procedure(
         owed: Whether an owner that missed it gets it before anything else is asked.
         keeps: The part of the owner that it changes and that must outlast a restart. Where the
             request names a round, every round is kept.
-        after: The name of a procedure: only owners that answered it last time are asked.
+        after: Names of procedures: only owners that answered one of them last time are asked.
         check: What else may be wrong with a reply, beside its form: the reason, or None.
         sizes: How far a reply would move what is averaged, by what is measured; of the φ that
             was broadcast last, the request and the reply.
+        full: The bytes of request and reply in full messages, where these are shorter.
     """
 
     def declare(
         function: Callable[[Party, Request], Reply],
     ) -> Procedure[Party, Request, Reply]:
         made = Procedure(
-            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes
+            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes, full
         )
         PROCEDURES[made.module, made.name] = made
         return made

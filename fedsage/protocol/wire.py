@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -132,27 +133,66 @@ def field_types(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+KINDS = {
+    torch.float32: "F32", torch.float64: "F64",
+    torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
+}  # fmt: skip
+MOST_DEFLATED = 8  # numbers in a byte: Huffman has a bit for each
 MOST_DIMENSIONS = 8  # more than any message has; a product of more could take for ever
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
-NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64}
+NUMBERS = {kind: torch.empty(0, dtype=dtype).numpy().dtype for dtype, kind in KINDS.items()}
+DEFLATED = {f"Z{kind}": kind for kind in ("I8", "I16", "I32")}  # whole numbers, shortened
 
 
 def packed(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
     """The tensors as pieces, which are copied when they are joined."""
     header: dict[str, object] = {}
-    end = 0
+    pieces, end = [], 0
     for name, tensor in tensors.items():
-        begin, end = end, end + tensor.nbytes
-        header[name] = described(KINDS[tensor.dtype], [*tensor.shape], begin, end)
+        kind, piece = piece_of(tensor)
+        begin, end = end, end + len(piece)
+        header[name] = described(kind, [*tensor.shape], begin, end)
+        pieces.append(piece)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text))
     yield text
-    for tensor in tensors.values():
-        yield (
-            tensor.detach().cpu().contiguous().numpy().data.cast("B") if tensor.numel() else b""
-        )
+    yield from pieces
+
+
+def piece_of(tensor: Tensor) -> tuple[str, bytes | memoryview]:
+    """A tensor's bytes and their kind; whole numbers are deflated where that is shorter."""
+    kind = KINDS[tensor.dtype]
+    if not tensor.numel():
+        return kind, b""
+    values = tensor.detach().cpu().contiguous().numpy()
+    if f"Z{kind}" in DEFLATED:
+        short = deflated(values)
+        if len(short) < values.nbytes:
+            return f"Z{kind}", short
+    return kind, values.data.cast("B")
+
+
+def deflated(values: np.ndarray) -> bytes:
+    """Whole numbers near their entropy: their low bytes, then the next, each by Huffman."""
+    planes = values.reshape(-1).view(np.uint8).reshape(-1, values.itemsize).T
+    coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    return coder.compress(np.ascontiguousarray(planes).tobytes()) + coder.flush()
+
+
+def inflated(short: memoryview, kind: str, shape: list[int]) -> Tensor:
+    """The inverse of ``deflated``; a ValueError if it holds anything but that."""
+    dtype, count = NUMBERS[kind], prod(shape)
+    size = count * dtype.itemsize
+    coder = zlib.decompressobj(-15)
+    try:
+        found = coder.decompress(short, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"whole numbers that cannot be read ({error})") from None
+    if len(found) != size or not coder.eof or coder.unused_data:
+        raise ValueError(f"whole numbers that are not {size} bytes")
+    planes = np.frombuffer(bytearray(found), np.uint8).reshape(dtype.itemsize, count)
+    return torch.from_numpy(np.ascontiguousarray(planes.T).view(dtype).reshape(shape))
 
 
 def unpacked(body: memoryview) -> dict[str, Tensor]:
@@ -176,8 +216,10 @@ def unpacked(body: memoryview) -> dict[str, Tensor]:
 def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[Tensor, int]:
     """The tensor that begins there, and where it ends."""
     kind, shape = str(about.get("dtype")), about.get("shape")
-    if kind not in DTYPES or not is_shape(shape):
+    if kind not in {**DTYPES, **DEFLATED} or not is_shape(shape):
         raise ValueError(f"{about!r:.80} is no tensor of a message")
+    if kind in DEFLATED:
+        return deflated_at(begin, about, kind, shape, values)
     dtype, count = DTYPES[kind], prod(shape)
     end = begin + count * dtype.itemsize
     if about != described(kind, shape, begin, end):
@@ -188,6 +230,18 @@ def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[
         return torch.empty(shape, dtype=dtype), end
     found = np.ndarray(shape, NUMBERS[kind], values, begin)
     return torch.from_numpy(found if found.flags.aligned else found.copy()), end
+
+
+def deflated_at(
+    begin: int, about: dict[str, object], kind: str, shape: list[int], values: bytearray
+) -> tuple[Tensor, int]:
+    """The shortened tensor that begins there, and where it ends."""
+    count, end = prod(shape), about["data_offsets"][-1]  # type: ignore[index]
+    if type(end) is not int or about != described(kind, shape, begin, end):
+        raise ValueError(f"{about!r:.80} does not begin at byte {begin} of the tensors")
+    if not begin <= end <= len(values) or count > MOST_DEFLATED * (end - begin):
+        raise ValueError(f"{count} numbers in {end - begin} bytes")
+    return inflated(memoryview(values)[begin:end], DEFLATED[kind], shape), end
 
 
 def described(kind: str, shape: list[int], begin: int, end: int) -> dict[str, object]:

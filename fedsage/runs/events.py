@@ -27,6 +27,7 @@ class HistoryLine:
     terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
     picked: float | None = None  # share of nodes ever nearest, while owners exchange gradients
     without: list[dict[str, Any]] = field(default_factory=list)  # who was left out, and why
+    bytes_full: dict[str, int] = field(default_factory=dict)  # had all messages been full
 
 
 def no_model() -> NodeClassifier | None:

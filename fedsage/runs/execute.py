@@ -185,7 +185,7 @@ def local_hits(setup: Setup, outcomes: Sequence[Outcome]) -> list[float | None]:
     """Each owner's accuracy on its own test nodes, if any, queried on what it holds."""
     if setup.method.topology == "whole":
         everyone = zip(setup.owners.subgraphs, setup.splits, strict=True)
-        plan = setup.plan.alone()
+        plan = setup.plan
         owners = [DataOwner(i, *part, plan) for i, part in enumerate(everyone)]
         exchange = Exchange(InProcessEngine(owners), plan)
         exchange.sum(DataOwner.receive_classifier, outcomes[0].classifier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,7 @@ class RunRecord:
     cpu_seconds_by_phase: dict[str, float]
     peak_rss_mb: float
     bytes: dict[str, dict[str, int]]
+    bytes_full: dict[str, dict[str, int]]  # the same with full messages
     graph: dict[str, int]
     missing_links: int | None
     model_sha256: str
@@ -125,7 +126,8 @@ def record_of(
         cpu_seconds=time.process_time() - watch.started_cpu,
         cpu_seconds_by_phase=watch.cpu,
         peak_rss_mb=peak_rss_mb(),
-        bytes={str(phase): asdict(counted) for phase, counted in traffic.items()},
+        bytes={str(phase): counted.sent for phase, counted in traffic.items()},
+        bytes_full={str(phase): counted.full for phase, counted in traffic.items()},
         graph=facts.graph,
         missing_links=facts.missing_links,
         model_sha256=sha256_of(all_parameters(outcomes)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedsage.config import Config
+from fedsage.config import Config, TrafficConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
@@ -17,6 +17,7 @@ from fedsage.graph.split import Split, split_nodes
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
+from fedsage.protocol.changes import ByChanges
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
@@ -24,6 +25,8 @@ from fedsage.protocol.procedures import procedures_in
 from fedsage.protocol.server import RULES, Rule
 
 TRAINING = procedures_in(DataOwner.__module__)
+CHANGES = procedures_in(ByChanges.__module__)
+BY_MODELS = (DataOwner.local_update_c.name, DataOwner.receive_classifier.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,9 +71,16 @@ def prepare(
         )
     first = owners.subgraphs[0]
     sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
-    plan = plan_of(config, chosen, way, first.num_features, first.num_classes, sizes)
+    agreed = config if chosen.topology == "federated" else alone(config)
+    plan = plan_of(agreed, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
     return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits)
+
+
+def alone(config: Config) -> Config:
+    """The same for owners who train by themselves: nothing is averaged, nothing travels."""
+    classifier = config.classifier.model_copy(update={"moments": "own"})
+    return config.model_copy(update={"classifier": classifier, "traffic": TrafficConfig()})
 
 
 def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method, Way, Rule]:
@@ -94,10 +104,15 @@ def plan_of(
 ) -> Plan:
     """Settings, shapes and what may be asked: they depend on no data but its size."""
     own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
-    for name in TRAINING.keys() & (way.asks | own).keys():
-        if (way.asks | own)[name] is not TRAINING[name]:
+    training = TRAINING | CHANGES
+    for name in training.keys() & (way.asks | own).keys():
+        if (way.asks | own)[name] is not training[name]:
             raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
-    asks = own | way.asks | TRAINING
+    if config.traffic.how == "full":
+        training = TRAINING
+    else:
+        training = {name: one for name, one in training.items() if name not in BY_MODELS}
+    asks = own | way.asks | training
     for one in asks.values():
         one.words(config)  # refuses a procedure that does not say what leaves
     return Plan(config, num_features, num_classes, tuple(nodes), asks, weights or {}, numbers)
@@ -108,13 +123,14 @@ def data_owners(setup: Setup) -> list[list[DataOwner]]:
     if setup.method.topology == "whole":
         return [[whole_owner(setup)]]
     alone = setup.method.topology == "alone"
-    plan = setup.plan.alone() if alone else setup.plan
     mended: list[Graph | None] = [None] * setup.owners.num_owners
     if setup.way.truth and setup.graph:
         missing = setup.way.truth(setup.graph, setup.owners.nodes)
         mended = [mend(*pair) for pair in zip(setup.owners.subgraphs, missing, strict=True)]
     parts = zip(setup.owners.subgraphs, setup.splits, mended, strict=True)
-    owners = [setup.method.owner(i, *part[:2], plan, part[2]) for i, part in enumerate(parts)]
+    owners = [
+        setup.method.owner(i, *part[:2], setup.plan, part[2]) for i, part in enumerate(parts)
+    ]
     return [[owner] for owner in owners] if alone else [owners]
 
 
@@ -127,7 +143,7 @@ def whole_owner(setup: Setup) -> DataOwner:
         return np.sort(np.concatenate([nodes[getattr(one, part)] for nodes, one in pairs]))
 
     split = Split(union("train"), union("val"), union("test"))
-    return setup.method.owner(0, setup.graph, split, setup.plan.alone())
+    return setup.method.owner(0, setup.graph, split, setup.plan)
 
 
 def check_device(device: str) -> None:

@@ -152,12 +152,13 @@ class Rounds:
             record.t,
             record.loss,
             record.validation,
-            asdict(self.traffic[record.phase]),
+            self.traffic[record.phase].sent,
             time.perf_counter() - self.start,
             self.owner,
             record.terms,
             share_picked(self.searching) if record.phase == "mending" else None,
             [asdict(miss) for miss in self.exchange.misses],
+            self.traffic[record.phase].full,
         )
         self.exchange.misses.clear()
         self.lines.append(asdict(line))

@@ -25,6 +25,8 @@ from fedsage.protocol.agreement import (
     Ready,
     Step,
 )
+from fedsage.protocol.changes import News, Turn
+from fedsage.protocol.common import Change
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.wire import Message, decode, encode, packed, unpacked
 
@@ -36,6 +38,15 @@ WEIGHTS = {
 }
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
+CHANGE = Change(
+    {
+        "left/w": torch.randint(-12, 13, (50, 8), dtype=torch.int8),
+        "right/w": torch.randint(-(2**15), 2**15, (50, 8), dtype=torch.int16),
+        "squares": torch.randint(-(2**31), 2**31, (9,), dtype=torch.int32),
+        "none": torch.empty(0, 3, dtype=torch.int8),
+    },
+    2**70, 3, -1, 1,
+)  # fmt: skip
 TRIED = [
     Ask(41),
     OFFER,
@@ -53,6 +64,9 @@ TRIED = [
     Classifier(WEIGHTS, {}),
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
     Hits(3, 4, 5, 10),
+    CHANGE,
+    Turn(3, True),
+    News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),
     Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]'),
     ColumnSums(torch.ones(2).double(), torch.randn(2).double()),

@@ -1,0 +1,1 @@
+"""What keeps an owner's numbers from being read: mechanisms on tensors."""

@@ -1,0 +1,95 @@
+"""Whole numbers whose sum is exact: the form in which owners send what is added up.
+
+A number becomes a multiple of a unit, a power of two, in the ring of integers modulo 2^k. Every
+owner stays within a share of the ring, so that the sum of all of them is never wrapped. Added
+in any order and in any groups, the sum has the same bits; masks that cancel leave no trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedsage.rng import Stream
+
+Whole: TypeAlias = Int[Tensor, "*_"]
+Exponents: TypeAlias = np.ndarray  # of units 2^e: of a column each, or one for all of them
+DTYPES = {8: torch.int8, 16: torch.int16, 32: torch.int32}
+FEWEST = 3  # values on either side of zero that an owner needs to say anything
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Integers modulo 2^``bits``, shared by ``owners`` (M)."""
+
+    bits: int
+    owners: int
+
+    @property
+    def most(self) -> int:
+        """The largest value of one owner: ⌊(2^(k−1) − 1) / M⌋."""
+        return (2 ** (self.bits - 1) - 1) // self.owners
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type whose addition is the ring's."""
+        return DTYPES[self.bits]
+
+
+def ring_for(owners: int, bits: int) -> Ring:
+    """The smallest ring of at least ``bits`` in which every owner has room."""
+    rings = [Ring(size, owners) for size in DTYPES if size >= bits]
+    return next((ring for ring in rings if ring.most >= FEWEST), rings[-1])
+
+
+def units(exponents: Exponents) -> Float[Tensor, "*_"]:
+    """2^e, exactly."""
+    return torch.from_numpy(np.ldexp(1.0, exponents))
+
+
+def encode(
+    values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring, stream: Stream
+) -> Whole:
+    """Multiples of the unit, up or down by chance so that the mean is right.
+
+    What is beyond an owner's share of the ring is clipped.
+    """
+    chance = torch.from_numpy(stream.random(values.shape, dtype=np.float32))
+    exact = torch.float64 if ring.bits > 16 else torch.float32  # holds the largest value
+    multiples = torch.floor(values.to(exact) / units(exponents).to(exact) + chance)
+    return multiples.clamp_(-ring.most, ring.most).to(ring.dtype).reshape(values.shape)
+
+
+def add(*encoded: Whole) -> Whole:
+    """The sum in the ring."""
+    return reduce(torch.add, encoded)
+
+
+def decode(total: Whole, exponents: Exponents) -> Float[Tensor, "*_"]:
+    """The sum as numbers, exactly, in double precision."""
+    return (total.double() * units(exponents)).reshape(total.shape)
+
+
+def as_sum(values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring) -> Whole:
+    """Numbers in the form of a sum of all owners, to the nearest unit."""
+    most = 2 ** (ring.bits - 1) - 1
+    multiples = torch.round(values.double() / units(exponents)).clamp_(-most, most)
+    return multiples.to(ring.dtype).reshape(values.shape)
+
+
+def exponents_for(
+    largest: np.ndarray, ring: Ring, before: Exponents | None = None
+) -> Exponents:
+    """The smallest units in which ``largest`` fits into an owner's share.
+
+    Where nothing was seen, units become sixteen times finer than ``before``.
+    """
+    _, found = np.frexp(largest / ring.most)
+    finer = found if before is None else before - 4
+    return np.asarray(np.where(largest > 0, found, finer).clip(-100, 100), np.int64)

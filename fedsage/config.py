@@ -274,6 +274,7 @@ PRESETS: dict[Preset, Settings] = {
             "keep_words": True,
             "match_norms": True,
         },
+        "traffic": {"how": "low-rank"},
         "evaluation": {"inference": "full"},
     },
 }

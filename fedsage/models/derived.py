@@ -1,7 +1,7 @@
 """An optimizer's memory without sending it: what follows from changes that all have seen.
 
-Adam's first moment follows from the mean change of the last round, its second is kept as the
-means of rows and columns. So everybody knows, before a round, how far momentum and weight decay
+Adam's first moment follows from the changes of all rounds, its second is kept as the means of
+rows and columns. So everybody knows, before a round, how far momentum and weight decay
 alone will take φ.
 """
 
@@ -32,20 +32,20 @@ class Pace:
         """One round later."""
         return Pace(self.steps + more, more)
 
-    @property
-    def carried(self) -> float:
-        """The share of the last change that momentum repeats in a round like it."""
-        ahead = range(1, 1 + max(1, round(self.last)))
-        kept = 1 - BETA_1**self.steps
-        return sum(BETA_1**k * kept / (1 - BETA_1 ** (self.steps + k)) for k in ahead) / max(
-            self.last, 1
-        )
+    def carried(self, ahead: float) -> float:
+        """How many steps along its first moment Adam takes in the next ``ahead``."""
+        start = self.steps
+        return sum(BETA_1**k / (1 - BETA_1 ** (start + k)) for k in whole(ahead))
 
-    @property
-    def pulled(self) -> float:
-        """How many whole steps a constant gradient makes in a round like the last."""
-        ahead = range(1, 1 + max(1, round(self.last)))
-        return sum((1 - BETA_1**k) / (1 - BETA_1 ** (self.steps + k)) for k in ahead)
+    def pulled(self, ahead: float) -> float:
+        """How many steps along a constant gradient Adam takes in the next ``ahead``."""
+        start = self.steps
+        return sum((1 - BETA_1**k) / (1 - BETA_1 ** (start + k)) for k in whole(ahead))
+
+
+def whole(steps: float) -> range:
+    """The steps of a round, which are a mean over owners."""
+    return range(1, 1 + max(1, round(steps)))
 
 
 def has_moments(how: ClassifierConfig) -> bool:
@@ -55,7 +55,7 @@ def has_moments(how: ClassifierConfig) -> bool:
 
 def expected_change(
     weight: Tensor,
-    moved: Tensor | None,
+    first: Tensor | None,
     root: Tensor | None,
     pace: Pace,
     how: ClassifierConfig,
@@ -64,32 +64,49 @@ def expected_change(
 
     Args:
         weight: As all have it before the round.
-        moved: How far the last round took it, where moments are shared.
+        first: The first moment, where moments are shared.
         root: :math:`\sqrt{\hat v}`, where it is known.
-        pace: Of the optimizer.
+        pace: Of the optimizer; the next round is taken to be like the last.
         how: Its settings.
     """
-    if moved is None:
+    if first is None or root is None:
         return torch.zeros_like(weight)
-    change = moved * pace.carried
-    if not how.weight_decay or pace.last == 0:
-        return change
+    change = first / (root + EPSILON) * (-how.eta * pace.carried(pace.last))
     if how.optimizer == "adamw":
         return change - weight * (how.eta * how.weight_decay * pace.last)
-    if root is None:
-        return change
     pull = (weight * how.weight_decay / (root + EPSILON)).clamp(-1, 1)  # no step is longer
-    return change - pull * (how.eta * pace.pulled)
+    return change - pull * (how.eta * pace.pulled(pace.last))
 
 
-def moments_for(
-    name: str, moved: Tensor, root: Tensor, pace: Pace, how: ClassifierConfig
-) -> Parameters:
-    r"""Adam's memory of a weight: :math:`m = -\frac{\Delta}{\eta K} \sqrt{\hat v}`, and v."""
-    first = -(1 - BETA_1**pace.steps) / (how.eta * max(pace.last, 1))
+def next_first(
+    first: Tensor, new: Tensor, weight: Tensor, root: Tensor, pace: Pace, how: ClassifierConfig
+) -> Tensor:
+    r"""The first moment after a round, as a constant gradient would have left it.
+
+    Of K steps with gradient g, momentum apart, Adam makes a change of
+    :math:`-\eta g / \sqrt{\hat v}` times those that ``pulled`` counts.
+
+    Args:
+        first: Before the round.
+        new: How far the round took the weight beyond what was expected.
+        weight: Before the round.
+        root: :math:`\sqrt{\hat v}` after it.
+        pace: After it.
+        how: The settings of the optimizer.
+    """
+    before = Pace(pace.steps - pace.last, pace.last)
+    kept = BETA_1**pace.last
+    gradient = new * (root + EPSILON) * (-1 / (how.eta * before.pulled(pace.last)))
+    if how.optimizer == "adam":
+        gradient = gradient + weight * how.weight_decay
+    return first * kept + gradient * (1 - kept)
+
+
+def moments_for(name: str, first: Tensor, root: Tensor, pace: Pace) -> Parameters:
+    """Adam's memory of a weight, as torch keeps it."""
     return {
         f"{name}.step": torch.tensor(pace.steps, dtype=torch.float32),
-        f"{name}.exp_avg": moved * (root + EPSILON) * first,
+        f"{name}.exp_avg": first,
         f"{name}.exp_avg_sq": root.square() * (1 - BETA_2**pace.steps),
     }
 

@@ -23,6 +23,7 @@ from fedsage.models.derived import (
     expected_change,
     has_moments,
     moments_for,
+    next_first,
     root_of,
     root_sizes,
 )
@@ -78,7 +79,7 @@ class Common:
     t: int
     pace: Pace
     phi: Parameters
-    moved: Parameters  # how far the last round took φ; empty where moments are not shared
+    first: Parameters  # moments; empty where they are not shared
     second: Parameters  # roots of means of second moments, by rows and columns
     bases: Parameters  # Q, of large weights
     partners: Parameters  # P: the last products with Q
@@ -138,7 +139,7 @@ class Common:
         """How far momentum and weight decay will take φ."""
         how = self.config.classifier
         return {
-            name: expected_change(weight, self.moved.get(name), self.root(name), self.pace, how)
+            name: expected_change(weight, self.first.get(name), self.root(name), self.pace, how)
             for name, weight in self.phi.items()
         }
 
@@ -160,9 +161,9 @@ class Common:
     def moments(self) -> Parameters:
         """What the optimizer remembers at the start of a round; empty at the very start."""
         found: Parameters = {}
-        for name, moved in self.moved.items():
+        for name, first in self.first.items():
             if (root := self.root(name)) is not None:
-                found |= moments_for(name, moved, root, self.pace, self.config.classifier)
+                found |= moments_for(name, first, root, self.pace)
         return found
 
     def changes_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
@@ -190,21 +191,28 @@ class Common:
         """One round later."""
         share = self.weight / (total.weight / 2**FIXED)
         new = self.changes_in(total.parts, share)
-        moved = {name: self.expected[name] + new[name] for name in self.phi}
-        shared = has_moments(self.config.classifier)
+        pace = self.pace.after(total.steps / total.weight)
+        second = self.second | self.roots_in(total.parts, share)
         return Common(
             self.config,
             self.owners,
             self.weight,
             self.t + 1,
-            self.pace.after(total.steps / total.weight),
-            {name: weight + moved[name] for name, weight in self.phi.items()},
-            moved if shared else {},
-            self.second | self.roots_in(total.parts, share),
+            pace,
+            {name: weight + new[name] for name, weight in self.unmoved.items()},
+            {name: self.next_first(name, new[name], second, pace) for name in self.first},
+            second,
             bases,
             under("left", total.parts),
             self.next_exponents(total),
         )
+
+    def next_first(self, name: str, new: Tensor, second: Parameters, pace: Pace) -> Tensor:
+        """The first moment of a weight after a round."""
+        weight, how = self.phi[name], self.config.classifier
+        root = root_of(name, second, weight.shape)
+        assert root is not None  # second moments are there since the first round
+        return next_first(self.first[name], new, weight, root, pace, how)
 
     def roots_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
         """The roots of second moments in a sum; none is zero, as nobody can divide by that."""
@@ -265,7 +273,7 @@ def first_common(plan: Plan, owners: int, weight: float) -> Common:
         each = np.full(count, size * room(part))
         exponents[part] = exponents_for(each, common.ring(part, 0))
     if has_moments(config.classifier):
-        common.moved.update({name: torch.zeros_like(one) for name, one in phi.items()})
+        common.first.update({name: torch.zeros_like(one) for name, one in phi.items()})
     return common
 
 
@@ -273,7 +281,7 @@ def packed(common: Common) -> Classifier:
     """All of it as a message, for who was away, and as it is kept on disk."""
     numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last]
     groups: dict[str, Mapping[str, Tensor]] = {
-        "moved": common.moved, "second": common.second, "bases": common.bases,
+        "first": common.first, "second": common.second, "bases": common.bases,
         "partners": common.partners,
         "exponents": {k: torch.from_numpy(np.array(v)) for k, v in common.exponents.items()},
     }  # fmt: skip
@@ -290,6 +298,6 @@ def unpacked(config: Config, classifier: Classifier) -> Common:
     exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
     return Common(
         config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
-        under("moved", memory), under("second", memory), under("bases", memory),
+        under("first", memory), under("second", memory), under("bases", memory),
         under("partners", memory), exponents,
     )  # fmt: skip

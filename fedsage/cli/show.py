@@ -27,10 +27,10 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, the others are numbers."""
+    """A table; the first column is text, which may wrap, the others are numbers."""
     table = Table(show_header=any(columns))
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     narrow = None if sys.stdout.isatty() else 120

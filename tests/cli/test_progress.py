@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fedsage.cli import progress
-from fedsage.cli.show import traffic_rows
+from fedsage.cli.show import print_table, traffic_rows
 from fedsage.readable import size
 from fedsage.runs.events import Event, HistoryLine
 
@@ -77,3 +77,9 @@ def test_sizes_have_three_digits_and_no_powers_of_ten() -> None:
     sizes = [0, 999, 999_499, 999_500, 1e6, 2.345e9, 4e14]
     words = ["0 B", "999 B", "999 kB", "1 MB", "1 MB", "2.35 GB", "400 TB"]
     assert [size(one) for one in sizes] == words
+
+
+def test_a_table_cuts_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("title", ("figure", "ratio"), [("a long name " * 15, "1,234,567 MB")])
+    shown = capsys.readouterr().out
+    assert "1,234,567 MB" in shown and "…" not in shown

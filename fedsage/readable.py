@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 def size(num_bytes: float) -> str:
     """Bytes, in the unit that fits."""
     for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
+        if num_bytes < 999.5:  # what is 1000 to three digits has the next unit
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.3g} TB"
+
+
+def traffic(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
+    """Bytes up and down; what full messages would have been, where that is not the same."""
+    words = f"↑ {size(sent['up'])} ↓ {size(sent['down'])}"
+    other = both_ways(full)
+    return words if other == both_ways(sent) else f"{words} (full messages: {size(other)})"
+
+
+def both_ways(sent: Mapping[str, float]) -> float:
+    """Bytes up and down together."""
+    return sent["up"] + sent["down"]
+
+
+def all_phases(by_phase: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Bytes up and down of a whole run."""
+    return {way: sum(sent[way] for sent in by_phase.values()) for way in ("up", "down")}
+
+
+def times_less(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
+    """``70× less``, where that is so; else nothing."""
+    ratio = both_ways(full) / (both_ways(sent) or 1.0)
+    if ratio < 1.05:
+        return ""
+    return f"{ratio:.1f}× less" if ratio < 9.95 else f"{ratio:,.0f}× less"
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from fedsage.bench.hot_spots import (
 from fedsage.bench.plain import plain_step
 from fedsage.bench.scale import STEPS, Case, figures_of, run_case
 from fedsage.bench.step import adam_flops, beside_baseline, step_flops, step_seconds
-from fedsage.bench.traffic import dense_exchange, graph_bytes
+from fedsage.bench.traffic import bytes_suite, dense_exchange, graph_bytes
 from fedsage.bench.whole_runs import costs_of_run, seconds_per_round, seconds_per_share
 from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
@@ -119,6 +119,31 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     assert "synthetic, M = 3, fedsage, training up, a round; the graph" in names
     dense = [one for one in found["figures"] if "dense exchange" in one["name"]]
     assert len(dense) == 2 and all(one["ratio"] > 0 for one in dense)
+    whole, cpu, neighgen = found["figures"][-3:]
+    assert whole["name"] == "synthetic, M = 3, fedsage+, a whole run; full messages"
+    assert whole["ratio"] > 1 and whole["at_least"] is None
+    assert cpu["at_most"] == 1.15 and cpu["value"] > 0
+    assert "fedsage+neighgen, all of mending" in neighgen["name"] and neighgen["at_most"] == 100
+
+
+def test_whole_runs_are_figures_with_the_limits_of_their_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made_up(name: str, owners: int, method: str, how: str, more: object) -> dict[str, Any]:
+        sent = {"up": 3e6, "down": 2e6} if how == "low-rank" else {"up": 150e6, "down": 200e6}
+        full = {"up": 150e6, "down": 200e6}
+        cpu = 2.2 if how == "low-rank" else 2.0
+        return {"bytes": {"mending": sent}, "bytes_full": {"mending": full}, "cpu": cpu}
+
+    monkeypatch.setattr(traffic, "figures_by_way", lambda repeats: iter(()))
+    monkeypatch.setattr(traffic, "find", lambda name: name if name != "pubmed" else None)
+    monkeypatch.setattr(traffic, "costs", made_up)
+    *pairs, neighgen = bytes_suite(repeats=2)
+    sizes, cpus = pairs[::2], pairs[1::2]
+    assert [one.at_least for one in sizes] == [60, 70, 70]  # and none of what is not here
+    assert all((one.value, one.baseline, one.ratio) == (5, 350, 70) for one in sizes)
+    assert all(one.value == pytest.approx(1.1) and one.met for one in cpus)
+    assert (neighgen.value, neighgen.at_most, neighgen.met) == (5, 100, True)
 
 
 def test_every_kernel_and_the_baseline_are_timed_as_often(graph: Graph) -> None:

@@ -45,9 +45,12 @@ def test_tensorboard_reads_back_what_history_says(fedsage: Call) -> None:  # noq
         assert curves[f"{phase}/loss"] == told
         sent = [(line["round"] + 1, pytest.approx(line["bytes"]["up"])) for line in rounds]
         assert curves[f"{phase}/bytes_up"] == sent
+        full = [pytest.approx(line["bytes_full"]["down"]) for line in rounds]
+        assert [value for _, value in curves[f"{phase}/bytes_full_down"]] == full
         assert len(curves[f"{phase}/seconds"]) == len(rounds)
     assert len(curves["mending/loss_feature"]) == 2 and len(curves["training/validation"]) == 2
     accuracy = json.loads(done.out)["accuracy"]
+    assert "bytes_full_up/training" in curves
     assert curves["accuracy/global"] == [(0, pytest.approx(accuracy["global"]))]
 
 

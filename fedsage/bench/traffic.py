@@ -1,4 +1,4 @@
-"""Bytes that cross an owner's boundary, against what it would take to send the data itself."""
+"""The suite ``bytes``: what crosses an owner's boundary, against data and full messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import find
 from fedsage.data.load import load
 from fedsage.graph.graph import Graph
+from fedsage.readable import all_phases, both_ways
 
 MEASURED_METHODS = (
     "fedsage",
@@ -26,10 +27,66 @@ MEASURED_METHODS = (
 )
 MEASURED_OWNERS = (3, 10)
 PHASES = ("mending", "training")
-KILO = 1e3
+KILO, MEGA = 1e3, 1e6
+LEAST_RATIOS: dict[tuple[str, int], float | None] = {
+    ("cora", 3): 60,
+    ("cora", 10): 70,
+    ("pubmed", 5): 50,
+    ("msacademic", 3): 70,
+}
+MOST_CPU = 1.15  # of a run in low rank, by that of one with full messages
+MOST_NEIGHGEN = 100  # MB of its phase: Cora, M = 10
 
 
 def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
+    """Bytes by phase for every way of mending; whole runs in low rank; NeighGen's phase."""
+    yield from figures_by_way(repeats)
+    here = {cell: least for cell, least in LEAST_RATIOS.items() if find(cell[0])}
+    for (name, owners), least in (here or {("synthetic", 3): None}).items():
+        yield from figures_of_whole_run(name, owners, least, repeats)
+    yield figure_of_neighgen("cora" if find("cora") else "synthetic", 10, repeats)
+
+
+def figures_of_whole_run(
+    name: str, owners: int, least: float | None, repeats: int
+) -> Iterator[Figure]:
+    """Bytes and CPU seconds of FedSage+ in low rank, against one with full messages."""
+    runs = [[costs(name, owners, "fedsage+", how, {}) for how in ("low-rank", "full")]
+            for _ in range(repeats)]  # fmt: skip
+    short, full = ([both_ways(all_phases(one["bytes"])) / MEGA for one in taken]
+                   for taken in zip(*runs, strict=True))  # fmt: skip
+    cpu = [ours["cpu"] / other["cpu"] for ours, other in runs]
+    where = f"{name}, M = {owners}, fedsage+, a whole run"
+    yield figure_of(f"{where}; full messages", short, "MB", full, at_least=least)
+    yield figure_of(f"{where}, CPU ÷ with full messages", cpu, "×", at_most=MOST_CPU)
+
+
+def figure_of_neighgen(name: str, owners: int, repeats: int) -> Figure:
+    """NeighGen's phase in low rank, against what full messages would have been."""
+    one_round = {"classifier": {"rounds_c": 1}}
+    found = [
+        costs(name, owners, "fedsage+neighgen", "low-rank", one_round) for _ in range(repeats)
+    ]
+    sent, full = ([both_ways(one[key]["mending"]) / MEGA for one in found]
+                  for key in ("bytes", "bytes_full"))  # fmt: skip
+    title = f"{name}, M = {owners}, fedsage+neighgen, all of mending; full messages"
+    return figure_of(title, sent, "MB", full, at_most=MOST_NEIGHGEN)
+
+
+def costs(
+    name: str, owners: int, method: str, how: str, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The costs of one run in a process of its own; ``more`` are other settings."""
+    settings = {
+        "run": {"method": method},
+        "data": {"dataset": name, "owners": owners},
+        "traffic": {"how": how},
+    }
+    found: dict[str, Any] = in_fresh_process(costs_of_run, settings={**settings, **more})
+    return found
+
+
+def figures_by_way(repeats: int) -> Iterator[Figure]:
     """Bytes up and down by phase and round, for every way of mending; they hardly vary.
 
     A round of the classifier is a third of three rounds and of the last broadcast.

@@ -22,6 +22,7 @@ def costs_of_run(settings: dict[str, Any]) -> dict[str, Any]:
         "cpu_by_phase": record.cpu_seconds_by_phase,
         "peak_mb": record.peak_rss_mb,
         "bytes": record.bytes,
+        "bytes_full": record.bytes_full,
         "rounds": {phase: phases.count(phase) for phase in record.bytes},
         "neighgen": config.neighgen.model_dump(mode="json"),
     }

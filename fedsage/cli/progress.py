@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,8 +20,9 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
-from fedsage.readable import size
+from fedsage.readable import both_ways, size, traffic
 
 if TYPE_CHECKING:
     from fedsage.runs.events import Event, HistoryLine
@@ -33,34 +35,34 @@ SLOW = {"load": "loading", "partition": "cutting the graph", "evaluation": "aski
 
 
 def carried(line: HistoryLine) -> str:
-    """Bytes both ways so far; nothing where nothing crosses a boundary."""
-    total = line.bytes["up"] + line.bytes["down"]
-    return size(total) if total else ""
+    """The traffic of this phase so far; nothing where nothing crosses a boundary."""
+    return traffic(line.bytes, line.bytes_full or line.bytes) if both_ways(line.bytes) else ""
 
 
 @contextlib.contextmanager
 def rounds(label: str, total: int) -> Iterator[OnLine]:
-    """Show ``total`` rounds as they end: loss, validation accuracy, bytes, time left."""
+    """Show ``total`` rounds as they end: loss, validation accuracy, traffic, time left."""
     with bar(label, total) if sys.stderr.isatty() else plain_lines(label, total) as on_line:
         yield on_line
 
 
 @contextlib.contextmanager
 def bar(label: str, total: int) -> Iterator[OnLine]:
-    """The live bar."""
+    """The live bar, and under it the last round's numbers: a terminal may be narrow."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} rounds"),
-        TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total, state="")
+    progress, last = Progress(*columns), Text()
+    task = progress.add_task(label, total=total)
 
-        def on_line(line: HistoryLine) -> None:
-            progress.update(task, advance=1, state=state(line))
+    def on_line(line: HistoryLine) -> None:
+        progress.update(task, advance=1, description=f"{label}, {line.phase}")
+        last.plain = state(line)
 
+    with Live(Group(progress, last), console=Console(stderr=True), transient=True):
         yield on_line
 
 
@@ -78,16 +80,16 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
         if done == total or now - shown >= SECONDS_BETWEEN_LINES:
             shown = now
             left = line.seconds / done * (total - done)
-            words = f"{label}: {done}/{total} rounds, {state(line)}, {left:.0f} s left"
-            print(words, file=sys.stderr, flush=True)
+            where = f"{label}: {done}/{total} rounds, {line.phase}"
+            say(f"{where}, {state(line)}, {left:.0f} s left")
 
     yield on_line
 
 
 def state(line: HistoryLine) -> str:
-    """One round in a few words."""
+    """One round's numbers."""
     judged = "" if line.validation is None else f"validation {line.validation:.3f}"
-    words = [line.phase, f"loss {line.loss:.3f}", judged, carried(line)]
+    words = [f"loss {line.loss:.3f}", judged, carried(line)]
     return ", ".join(word for word in words if word)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsage.readable import owners_of, size
+from fedsage.readable import all_phases, both_ways, owners_of, times_less, traffic
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
@@ -27,10 +27,10 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, the others are numbers."""
+    """A table; the first column is text, which may wrap, the others are numbers."""
     table = Table(show_header=any(columns))
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     narrow = None if sys.stdout.isatty() else 120
@@ -64,11 +64,7 @@ def print_run(record: RunRecord) -> None:
         ("macro-F1", accuracy_text(record.macro_f1)),
         ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
-        *(
-            (f"bytes up / down, {phase}", f"{size(both['up'])} / {size(both['down'])}")
-            for phase, both in record.bytes.items()
-            if both["up"] or phase == "training"
-        ),
+        *traffic_rows(record.bytes, record.bytes_full),
         ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
@@ -76,6 +72,23 @@ def print_run(record: RunRecord) -> None:
     print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
     if record.out:
         print(f"Written to {record.out}")
+
+
+def traffic_rows(
+    sent: Mapping[str, Mapping[str, float]], full: Mapping[str, Mapping[str, float]]
+) -> list[tuple[str, str]]:
+    """Traffic up and down by phase, and how much less it is than with full messages."""
+    rows = {phase: (sent[phase], full[phase]) for phase in sent if both_ways(sent[phase])}
+    if not rows:
+        return [("traffic", "none: nothing leaves an owner")]
+    rows["whole run"] = all_phases(sent), all_phases(full)
+    return [(f"traffic, {name}", less_than_full(*both)) for name, both in rows.items()]
+
+
+def less_than_full(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
+    """Traffic up and down, beside what full messages would have been."""
+    less = times_less(sent, full)
+    return f"{traffic(sent, sent)}{less and f', {less} than full messages'}"
 
 
 def mending_rows(record: RunRecord) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from fedsage.protocol.messages import AtMost, Ints, Mended, OwnerId, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_full, in_whole_numbers, procedure
+from fedsage.protocol.wire import encode as to_frame
 
 STEPS = 4  # of the iteration: more change no accuracy
 WHOLE_STEPS = 3  # of the iteration in whole numbers
@@ -180,7 +181,7 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
     shapes=lambda plan: {"product": Ints((plan.d_x, AtMost(plan.config.mend.rank)))},
     leaves="Before training, a few times: a product of your feature table with itself and a "
     "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",
-    full=lambda plan: (full_step(plan), full_step(plan)),
+    full=lambda plan: (full_step(plan, Subspace), full_step(plan, Sketch)),
     when=in_whole_numbers,
 )
 def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
@@ -195,7 +196,7 @@ def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
 @procedure(
     phase="mending",
     owed=True,
-    full=lambda plan: (full_basis(plan), 100),
+    full=lambda plan: (full_basis(plan, Subspace), len(to_frame(Mended()))),
     when=in_whole_numbers,
 )
 def mend_by_directions(owner: DataOwner, found: Directions) -> Mended:
@@ -244,14 +245,14 @@ def basis_of(plan: Plan, found: Directions) -> Basis:
     return orthonormal(decode(found.basis, found.exponents.numpy()))
 
 
-def full_basis(plan: Plan) -> int:
-    """The bytes of a basis in full messages."""
-    return 4 * plan.d_x * rank_of(plan)
+def full_basis(plan: Plan, kind: type[Subspace] | type[Sketch]) -> int:
+    """The bytes of a basis, or of its sketch, in full messages."""
+    return len(to_frame(kind(torch.zeros(plan.d_x, rank_of(plan)))))
 
 
-def full_step(plan: Plan) -> int:
+def full_step(plan: Plan, kind: type[Subspace] | type[Sketch]) -> int:
     """The bytes of the steps in full messages that one step in whole numbers stands for."""
-    return full_basis(plan) * STEPS // WHOLE_STEPS
+    return full_basis(plan, kind) * STEPS // WHOLE_STEPS
 
 
 def common_subspace(exchange: Exchange) -> Subspace:

@@ -258,8 +258,8 @@ def words_of_change(config: Config) -> str:
 
 
 @lru_cache(maxsize=4)
-def full_sizes(plan: Plan) -> tuple[int, int]:
-    """The bytes of φ with moments, as an update and as a broadcast, in full messages."""
+def full_sizes(plan: Plan) -> tuple[int, int, int]:
+    """The bytes of φ in full messages: an update, a broadcast, the first (no moments)."""
     phi = plan.phi.phi
     moments: Parameters = {}
     if has_moments(plan.config.classifier):
@@ -267,7 +267,8 @@ def full_sizes(plan: Plan) -> tuple[int, int]:
             moments |= {f"{name}.step": torch.zeros(()), f"{name}.exp_avg": weight}
             moments |= {f"{name}.exp_avg_sq": weight}
     update = ClassifierUpdate(phi, moments, 1.0, 1.0)
-    return len(to_frame(update)), len(to_frame(Classifier(phi, moments)))
+    broadcasts = Classifier(phi, moments), Classifier(phi, {})
+    return len(to_frame(update)), len(to_frame(broadcasts[0])), len(to_frame(broadcasts[1]))
 
 
 @procedure(
@@ -330,6 +331,9 @@ class ByChanges:
             self.common = first_common(plan, owners, weight if weighted else 1.0)
             news = news_of(self.common)
         self.exchange.sum(receive_change, news)
+        if not classifier.moments:
+            _, later, first = full_sizes(plan)
+            self.exchange.engine.traffic["training"].full_down -= owners * (later - first)
 
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
         """Procedure B: φ after this round, the owners' mean loss, their hits."""

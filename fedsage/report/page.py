@@ -9,13 +9,15 @@ from importlib.resources import files
 from statistics import mean
 from typing import Any
 
-from fedsage.readable import owners_of, size
+from fedsage.readable import all_phases, both_ways, owners_of, size, times_less
 from fedsage.report.charts import bar_chart, legend
 from fedsage.report.learned import confusions, curves, labels, mending
 from fedsage.report.parts import figure, section, side_by_side, spread, table
 from fedsage.report.read import Run, by_method
 
 PHASES = ("load", "partition", "mending", "training", "evaluation")
+TALKING = ("mending", "training")  # in other phases hardly anything is sent
+WHOLE = "whole run"
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -69,9 +71,7 @@ def headline(groups: Mapping[str, Sequence[Run]]) -> str:
 
     rows = []
     for method, runs in groups.items():
-        crossed = mean(
-            sum(sum(both.values()) for both in run.result["bytes"].values()) for run in runs
-        )
+        sent = carried(runs, WHOLE)
         rows.append(
             (
                 method,
@@ -80,12 +80,12 @@ def headline(groups: Mapping[str, Sequence[Run]]) -> str:
                 spread(of(runs, lambda found: found["accuracy"]["local"])),
                 spread(of(runs, lambda found: found["macro_f1"])),
                 f"{mean(of(runs, lambda found: found['cpu_seconds'])):.1f} s",
-                size(crossed) if crossed else "–",
+                size(both_ways(sent)) if both_ways(sent) else "–",
                 f"{max(of(runs, lambda found: found['peak_rss_mb'])):.0f} MB",
             )
         )
     columns = ("method", "seeds", "accuracy, global", "accuracy, local", "macro-F1",
-               "CPU time", "bytes carried", "peak memory")  # fmt: skip
+               "CPU time", "traffic", "peak memory")  # fmt: skip
     note = (
         "global: test nodes queried on the whole graph; local: every owner's test nodes "
         "queried on what that owner holds. Mean ± standard deviation over seeds."
@@ -158,7 +158,7 @@ def absences(runs: Sequence[Run]) -> str:
 
 
 def costs(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Seconds and bytes by phase."""
+    """Seconds and traffic by phase."""
     names = list(groups)
     seconds = [
         (
@@ -167,25 +167,43 @@ def costs(groups: Mapping[str, Sequence[Run]]) -> str:
         )
         for phase in PHASES
     ]
-    carried = [
-        (
-            f"{phase}, {way}",
-            [mean(run.result["bytes"][phase][way] for run in runs) / 1e6
-             for runs in groups.values()],
-        )
-        for phase in ("mending", "training")
+    sent = [
+        (f"{phase}, {way}", [carried(runs, phase)[way] / 1e6 for runs in groups.values()])
+        for phase in TALKING
         for way in ("up", "down")
-    ]  # fmt: skip
+    ]
     time = bar_chart(names, seconds, "seconds", "s", stacked=True)
-    amount = bar_chart(names, carried, "megabytes", "MB", stacked=True)
+    amount = bar_chart(names, sent, "megabytes", "MB", stacked=True)
     return section(
-        "Costs", "Means over seeds.",
+        "Costs", "Means over seeds. Full messages: what traffic.how=full would have sent.",
         side_by_side(
             figure("seconds by phase", time, legend(PHASES, range(len(PHASES)), bars=True)),
             figure("megabytes by phase", amount,
-                   legend([name for name, _ in carried], range(len(carried)), bars=True)),
+                   legend([name for name, _ in sent], range(len(sent)), bars=True)),
         ),
+        traffic_table(groups),
     )  # fmt: skip
+
+
+def carried(runs: Sequence[Run], phase: str, key: str = "bytes") -> dict[str, float]:
+    """Bytes up and down in a phase, or in all of them: means over seeds."""
+    by_run = [run.result[key] for run in runs]
+    each = [all_phases(found) if phase == WHOLE else found[phase] for found in by_run]
+    return {way: mean(sent[way] for sent in each) for way in ("up", "down")}
+
+
+def traffic_table(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Traffic by phase, up and down, and what full messages would have been."""
+    rows = []
+    for method, runs in groups.items():
+        for phase in (*TALKING, WHOLE):
+            sent, full = carried(runs, phase), carried(runs, phase, "bytes_full")
+            if both_ways(sent):
+                sizes = [size(found[way]) for found in (sent, full) for way in ("up", "down")]
+                rows.append((method, phase, *sizes, times_less(sent, full) or "–"))
+    columns = ("method", "phase", "traffic up", "traffic down",
+               "full messages up", "full messages down", "traffic against full")  # fmt: skip
+    return table(columns, rows) if rows else ""
 
 
 def repeat(runs: Sequence[Run]) -> str:

@@ -95,13 +95,13 @@ def read_result(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder / RESULT} is not JSON ({error}). Run it again.") from None
     seen = found.get("format") if isinstance(found, dict) else None
     if seen == 1:
-        return with_phases(found)
-    if seen != FORMAT:
+        found = with_phases(found)
+    elif seen != FORMAT:
         raise DataError(
             f"{folder / RESULT} has format {seen}, but this fedsage reads format {FORMAT}. "
             "Update fedsage, or run it again."
         )
-    return dict(found)
+    return {"bytes_full": found["bytes"]} | found  # once, all messages were full ones
 
 
 def with_phases(found: dict[str, Any]) -> dict[str, Any]:

@@ -161,8 +161,8 @@ def check_trackers(names: Sequence[str]) -> None:
 def values_of(line: HistoryLine) -> dict[str, float]:
     """The numbers of one round by name; a local model's under its owner.
 
-    Bytes are those of the phase so far, seconds those since training began, as in
-    ``history.jsonl``.
+    Bytes are those of the phase so far, as sent and as full messages would have been, seconds
+    those since training began, as in ``history.jsonl``.
     """
     top = line.phase if line.owner is None else f"{line.phase}/owner{line.owner}"
     found: dict[str, float | None] = {
@@ -173,6 +173,7 @@ def values_of(line: HistoryLine) -> dict[str, float]:
         "bytes_down": line.bytes["down"],
         "seconds": line.seconds,
     }
+    found |= {f"bytes_full_{way}": value for way, value in line.bytes_full.items()}
     found |= {f"loss_{name}": value for name, value in line.terms.items()}
     return {f"{top}/{key}": value for key, value in found.items() if value is not None}
 
@@ -188,8 +189,9 @@ def results_of(record: RunRecord) -> dict[str, float]:
         "peak_rss_mb": record.peak_rss_mb,
     }
     found |= {
-        f"bytes_{way}/{phase}": value
-        for phase, both in record.bytes.items()
+        f"{name}_{way}/{phase}": value
+        for name, phases in (("bytes", record.bytes), ("bytes_full", record.bytes_full))
+        for phase, both in phases.items()
         for way, value in both.items()
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -5,7 +5,11 @@ import time
 import pytest
 
 from fedsage.cli import progress
-from fedsage.runs.events import Event
+from fedsage.cli.show import print_table, traffic_rows
+from fedsage.readable import size
+from fedsage.runs.events import Event, HistoryLine
+
+SHORT, FULL = {"up": 700_000, "down": 1_100_000}, {"up": 110_000_000, "down": 120_000_000}
 
 
 def test_a_slow_phase_is_named_and_a_quick_one_is_not(
@@ -28,3 +32,54 @@ def test_a_large_exchange_is_announced_with_a_way_out(
     (line,) = capsys.readouterr().err.splitlines()
     assert "3.0 GB" in line or "3 GB" in line
     assert "neighgen.partners" in line
+
+
+def line_of(sent: dict[str, int], full: dict[str, int]) -> HistoryLine:
+    return HistoryLine("training", 4, 0.5, 0.75, sent, 1.0, bytes_full=full)
+
+
+def test_a_line_says_traffic_beside_full_messages_only_where_these_differ() -> None:
+    words = "↑ 700 kB ↓ 1.1 MB"
+    assert progress.carried(line_of(SHORT, FULL)) == f"{words} (full messages: 230 MB)"
+    assert progress.carried(line_of(SHORT, SHORT)) == words
+    assert progress.carried(line_of(SHORT, {})) == words  # of a run from before they were told
+    assert progress.carried(line_of({"up": 0, "down": 0}, {})) == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bar_and_plain_lines_say_phase_and_traffic(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress.rounds("fedsage, seed 0", 1) as on_line:
+        on_line(line_of(SHORT, FULL))
+    shown = capsys.readouterr().err
+    assert "seed 0, training" in shown if terminal else "1/1 rounds, training, loss" in shown
+    assert "loss 0.500, validation 0.750, ↑ 700 kB ↓ 1.1 MB (full messages: 230 MB)" in shown
+
+
+def test_the_table_says_traffic_by_phase_and_how_much_less_it_is() -> None:
+    nothing = {"up": 0, "down": 0}
+    sent = {"mending": SHORT, "training": SHORT, "evaluation": nothing}
+    assert traffic_rows(sent, sent | {"training": FULL}) == [
+        ("traffic, mending", "↑ 700 kB ↓ 1.1 MB"),
+        ("traffic, training", "↑ 700 kB ↓ 1.1 MB, 128× less than full messages"),
+        ("traffic, whole run", "↑ 1.4 MB ↓ 2.2 MB, 64× less than full messages"),
+    ]
+    alone = {"training": nothing}
+    assert traffic_rows(alone, alone) == [("traffic", "none: nothing leaves an owner")]
+
+
+def test_sizes_have_three_digits_and_no_powers_of_ten() -> None:
+    sizes = [0, 999, 999_499, 999_500, 1e6, 2.345e9, 4e14]
+    words = ["0 B", "999 B", "999 kB", "1 MB", "1 MB", "2.35 GB", "400 TB"]
+    assert [size(one) for one in sizes] == words
+
+
+def test_a_table_cuts_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("title", ("figure", "ratio"), [("a long name " * 15, "1,234,567 MB")])
+    shown = capsys.readouterr().out
+    assert "1,234,567 MB" in shown and "…" not in shown

@@ -13,7 +13,7 @@ from fedsage.errors import DataError
 from fedsage.report.charts import ticks
 from fedsage.report.page import page
 from fedsage.report.read import read_runs
-from fedsage.runs.folder import EARLIER
+from fedsage.runs.folder import EARLIER, read_record
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -121,6 +121,7 @@ def test_a_result_of_format_1_is_read_under_today_s_names_of_phases(
     (now,) = read_runs([tmp_path / "run"])
     before = {new: old for old, new in EARLIER.items()}
     result = now.result | {"format": 1}
+    del result["bytes_full"]
     for key in ("bytes", "seconds", "cpu_seconds_by_phase"):
         result[key] = {before.get(name, name): value for name, value in result[key].items()}
     assert "neighgen" in result["bytes"] and "mending" not in result["bytes"]
@@ -128,7 +129,40 @@ def test_a_result_of_format_1_is_read_under_today_s_names_of_phases(
     lines = [json.dumps(line | {"phase": before[line["phase"]]}) for line in now.history]
     (tmp_path / "run" / "history.jsonl").write_text("\n".join(lines) + "\n")
     (then,) = read_runs([tmp_path / "run"])
-    assert then == now
+    assert then.result == now.result | {"bytes_full": now.result["bytes"]}
+    assert then.history == now.history
+
+
+def test_traffic_stands_beside_full_messages_by_phase(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    nothing = {"up": 0, "down": 0}
+    sent = {"mending": nothing, "training": {"up": 2e6, "down": 3e6}, "evaluation": nothing}
+    full = sent | {"training": {"up": 150e6, "down": 200e6}}
+    path.write_text(json.dumps(result | {"bytes": sent, "bytes_full": full}))
+    cells = ("training", "2 MB", "3 MB", "150 MB", "200 MB", "70× less")
+    html = page(read_runs([tmp_path / "run"]))
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in html
+
+
+def test_a_result_without_full_messages_was_sent_in_full(
+    compared: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    del result["bytes_full"]
+    path.write_text(json.dumps(result))
+    history = tmp_path / "run" / "history.jsonl"
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    for line in lines:
+        del line["bytes_full"]
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = read_runs([tmp_path / "run"])
+    assert run.result["bytes_full"] == run.result["bytes"] == result["bytes"]
+    assert read_record(tmp_path / "run").bytes_full == result["bytes"]
+    assert "× less" not in page([run])
 
 
 def test_a_torn_history_is_refused(compared: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from fedsage.protocol.common import (
     unpacked,
 )
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.guard import all_finite
+from fedsage.protocol.guard import DIVERGED, all_finite
 from fedsage.protocol.messages import (
     Ask,
     Classifier,
@@ -233,7 +233,7 @@ def strange_change(plan: Plan, owner: OwnerId, turn: object, change: Change) -> 
     """A weight that was not agreed on, or numbers beyond an owner's share of the ring."""
     weight = change.weight / 2**FIXED
     if change.count != 1 or not weight > 0:
-        return "training diverged there: lower classifier.eta, or check the scale of features"
+        return DIVERGED
     if weight != (agreed := plan.weights.get(owner, weight)):
         return f"weight {weight:g}, where {agreed:g} was agreed"
     for part, found in change.parts.items():

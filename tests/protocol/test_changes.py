@@ -35,7 +35,7 @@ HOWS = pytest.mark.parametrize("how", ["whole", "low-rank"])
 
 
 def setup_of(graph: Graph, owners: Partition, how: str = "low-rank", **more: Any):
-    traffic = {"how": how, "rank": 4, **more.pop("traffic", {})}
+    traffic = {"how": how, "rank": 2, **more.pop("traffic", {})}
     return small_setup(graph, owners, traffic=traffic, **more)
 
 
@@ -198,7 +198,7 @@ def test_no_owner_can_send_more_than_its_share(graph: Graph, owners: Partition) 
     large = Change({"left/w": torch.full((2, 2), -most - 1, dtype=torch.int8)}, one, one, 0, 1)
     assert strange_change(setup.plan, 0, None, fine) is None
     assert "beyond 42" in str(strange_change(setup.plan, 0, None, large))
-    assert "diverged" in str(strange_change(setup.plan, 0, None, Change({}, 0, 0, 0, 0)))
+    assert "not finite" in str(strange_change(setup.plan, 0, None, Change({}, 0, 0, 0, 0)))
 
 
 def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Partition) -> None:

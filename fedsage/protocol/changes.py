@@ -68,8 +68,8 @@ class Turn:
 class News:
     """Procedure B, S → every D_i: what it takes to hold what all hold after ``t`` rounds.
 
-    At the start that follows from the plan. Then it is the sum of changes and the next Q, and
-    for who was away all of it. Without any of these it is the φ that was kept.
+    At the start that follows from the plan. Then it is the sum of changes with the server's
+    guide to it, and for who was away all of it. Without any of these it is the φ that was kept.
     """
 
     t: int
@@ -78,7 +78,7 @@ class News:
     phi: Parameters
     memory: Parameters
     total: Change
-    bases: Parameters
+    guide: Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Follower:
         """Hold what the others hold."""
         plan = self.owner.plan
         if news.total.count:
-            common = self.held(news.t - 1).after(news.total, news.bases)
+            common = self.held(news.t - 1).after(news.total, news.guide)
         elif news.memory:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
         elif news.t == 0:
@@ -185,7 +185,10 @@ def less(
         return change.sub_(sent, alpha=1 / share)
     left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
     q, _ = common.multiplied[name]
-    tall(change).addmm_(left, q.T, alpha=-1 / share)
+    right = decode(parts[RIGHT + name], common.units[RIGHT + name])
+    beyond = common.missed(name, left, right).float()
+    matrix = tall(change).addmm_(left, q.T, alpha=-1 / share)
+    matrix.addmm_(common.partners[name].float(), beyond.T, alpha=-1 / share)
     return change
 
 
@@ -343,11 +346,11 @@ class ByChanges:
         total = exchange.sum(local_change_c, Turn(t, keep), combine)
         if keep:
             self.kept = exchange.answered[local_change_c.name]
-        bases = common.next_bases(total)
+        guide = common.guide(total)
         needed = {p: n for p, n in total.parts.items() if not p.startswith(RIGHT)}
         told = replace(total, parts=needed)
-        self.common = common.after(told, bases)
-        step = news_of(self.common, told, bases)
+        self.common = common.after(told, guide)
+        step = news_of(self.common, told, guide)
         news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
         hits = exchange.sum(receive_change, news)
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
@@ -364,9 +367,9 @@ class ByChanges:
         self.exchange.sum(receive_change, asked)
 
 
-def news_of(common: Common, total: Change = NO_CHANGE, bases: Parameters | None = None) -> News:
+def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:
     """What it takes to go on for who holds what came before."""
-    return News(common.t, common.owners, common.weight, {}, {}, total, bases or {})
+    return News(common.t, common.owners, common.weight, {}, {}, total, guide or {})
 
 
 def everything(common: Common) -> News:

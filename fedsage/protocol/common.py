@@ -37,11 +37,12 @@ from fedsage.models.low_rank import (
     spanned,
 )
 from fedsage.models.parameters import Parameters, sha256_of, under
-from fedsage.privacy.sums import Exponents, Ring, decode, exponents_for, ring_for
+from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
 from fedsage.protocol.messages import Classifier, message
 from fedsage.protocol.plan import Plan
 
 LEFT, RIGHT = "left/", "right/"  # of a large weight: Δ·Q and Δᵀ·P
+NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # of what the server says
 REST = "rest"  # all other weights, one after the other
 SQUARES, ROOTS = "squares", "roots"  # how large parts are; second moments
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet, and numbers have more bits
@@ -49,6 +50,7 @@ ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean sq
 SQUARES_FINENESS = 18  # bits below the square of the largest value
 SPREAD = 24  # bits between the units of two columns, so that products stay exact
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
+GUIDE = Ring(16, 1)  # of what the server says
 FIXED = 20  # bits after the point of weights and losses
 
 
@@ -166,31 +168,37 @@ class Common:
                 found |= moments_for(name, first, root, self.pace)
         return found
 
-    def changes_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
+    def changes_in(
+        self, parts: Mapping[str, Tensor], guide: Mapping[str, Tensor], share: float
+    ) -> Parameters:
         """The changes of weights that whole numbers stand for, times ``share``."""
         rest = decode(parts[REST], self.units[REST]) * share
         sizes = [self.phi[name].numel() for name in self.small]
         found = dict(zip(self.small, torch.split(rest, sizes), strict=True))
         for name, basis in self.bases.items():
             left = decode(parts[LEFT + name], self.units[LEFT + name])
-            found[name] = as_weight(spanned(left, basis) * share, self.phi[name].shape)
+            matrix = spanned(left, basis) * share
+            if BEYOND + name in guide:
+                beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
+                matrix += self.partners[name].double() @ beyond.T
+            found[name] = as_weight(matrix, self.phi[name].shape)
         return {name: found[name].reshape(w.shape).float() for name, w in self.phi.items()}
 
-    def after(self, total: Change, bases: Parameters) -> Common:
+    def after(self, total: Change, guide: Parameters) -> Common:
         """One round later: the step that everybody takes.
 
         Owners in one process take it once, and hold one and the same.
         """
-        what = sha256_of(total.parts | {f"{name}, next": q for name, q in bases.items()})
+        what = sha256_of(total.parts | guide)
         with self.stepping:
-            found = self.next.get(what) or self.moved_by(total, bases)
+            found = self.next.get(what) or self.moved_by(total, guide)
             self.next[what] = found
             return found
 
-    def moved_by(self, total: Change, bases: Parameters) -> Common:
+    def moved_by(self, total: Change, guide: Parameters) -> Common:
         """One round later."""
         share = self.weight / (total.weight / 2**FIXED)
-        new = self.changes_in(total.parts, share)
+        new = self.changes_in(total.parts, guide, share)
         pace = self.pace.after(total.steps / total.weight)
         second = self.second | self.roots_in(total.parts, share)
         return Common(
@@ -202,7 +210,7 @@ class Common:
             {name: weight + new[name] for name, weight in self.unmoved.items()},
             {name: self.next_first(name, new[name], second, pace) for name in self.first},
             second,
-            bases,
+            under("next", guide),
             under("left", total.parts),
             self.next_exponents(total),
         )
@@ -236,12 +244,38 @@ class Common:
             found[part] = np.maximum(finest, finest.max() - SPREAD)
         return found
 
-    def next_bases(self, total: Change) -> Parameters:
-        """The next Q of every large weight, from the sum of Δᵀ·P; the server's to say."""
-        return {
-            name: rounded(decode(total.parts[RIGHT + name], self.exponents[RIGHT + name]))
-            for name in self.bases
-        }
+    def guide(self, total: Change) -> Parameters:
+        """What is the server's to say: the next Q, and the part of Δ in P that Q misses.
+
+        That part is small and exact once it is in whole numbers, which every machine multiplies
+        alike.
+        """
+        found: Parameters = {}
+        for name in self.bases:
+            left, right = (
+                decode(total.parts[side + name], self.units[side + name])
+                for side in (LEFT, RIGHT)
+            )
+            found[NEXT + name] = rounded(right)
+            missed = self.missed(name, left, right) * (self.weight / (total.weight / 2**FIXED))
+            units = exponents_for(missed.abs().amax(dim=0).numpy(), GUIDE)
+            units = np.maximum(units, units.max() - SPREAD // 2)
+            found[BEYOND + name] = as_sum(missed, units, GUIDE)
+            found[UNITS + name] = torch.from_numpy(units).to(torch.int16)
+        return found
+
+    def missed(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+        """What Δᵀ·P knows of Δ beyond Δ·Q: a matrix whose product with P is to be added."""
+        (q, p), inverse = self.multiplied[name], self.inverses[name]
+        beyond = right - (q @ (left.to(q).T @ p)).to(right)
+        lengths = self.partners[name].double().norm(dim=0).clamp_min(1e-12)
+        return beyond.double() @ inverse / lengths
+
+    @cached_property
+    def inverses(self) -> Parameters:
+        """Of the products of P's columns with each other, which are not orthogonal."""
+        products = {name: (p.T @ p).double() for name, (_, p) in self.multiplied.items()}
+        return {name: torch.linalg.pinv(one, rtol=1e-3) for name, one in products.items()}
 
 
 def room(part: str) -> float:

@@ -75,7 +75,7 @@ def test_what_all_hold_follows_from_messages_alone(graph: Graph, owners: Partiti
         classifier, _, _ = server.round(t, keep=False)
         exchange.engine.carry = carry  # type: ignore[method-assign]
         assert not news[0].phi and not news[0].memory
-        after = before.after(news[0].total, news[0].bases)
+        after = before.after(news[0].total, news[0].guide)
         assert sha256_of(after.phi) == sha256_of(classifier.phi)
         memory = packed(after).moments
         assert sha256_of(memory) == sha256_of(classifier.moments)
@@ -211,7 +211,7 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
     owner, common = keeper.owner, server.common
     sent = local_change_c.run(owner, Turn(0, False))
     share = sent.weight / 2**FIXED / common.weight
-    sent_changes = common.changes_in(sent.parts, 1 / share)
+    sent_changes = common.changes_in(sent.parts, {}, 1 / share)
     sizes = [common.phi[name].numel() for name in common.small]
     rest = follower(owner).feedback["rest"].split(sizes)
     kept = {n: r.reshape(common.phi[n].shape) for n, r in zip(common.small, rest, strict=True)}

@@ -7,9 +7,9 @@ it is sent the next time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,23 +20,19 @@ from fedsage.models.derived import factored, has_moments
 from fedsage.models.low_rank import sides, tall
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
-from fedsage.privacy.sums import Ring, as_sum, decode, encode
+from fedsage.privacy.sums import Ring, decode, encode
 from fedsage.protocol.common import (
     FIXED,
     LEFT,
-    NO_CHANGE,
     REST,
     RIGHT,
     ROOTS,
     SQUARES,
     Change,
     Common,
-    first_common,
-    packed,
-    unpacked,
 )
-from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.guard import DIVERGED, all_finite
+from fedsage.protocol.holding import first_common, unpacked
 from fedsage.protocol.messages import (
     Ask,
     Classifier,
@@ -51,7 +47,6 @@ from fedsage.protocol.messages import (
 from fedsage.protocol.owner import DataOwner, too_many_hits
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
-from fedsage.protocol.server import Rule, average
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import Stream, generator
 
@@ -313,84 +308,3 @@ def receive_change(owner: DataOwner, news: News) -> Hits:
     """Procedure B, received: take the step that all take, and judge φ on validation nodes."""
     follower(owner).take(news)
     return owner.hits(owner.split.val)
-
-
-class ByChanges:
-    """The server's side: it adds up, takes the step itself, and hands out the sum."""
-
-    def __init__(self, exchange: Exchange, rule: Rule) -> None:
-        self.exchange, self.rule = exchange, rule
-        self.kept: Sequence[OwnerId] = ()  # who kept the best φ so far
-
-    def start(self, classifier: Classifier) -> None:
-        """All hold what there was when the run was stopped, or what the plan says."""
-        plan, owners = self.exchange.plan, len(self.exchange.owners)
-        if classifier.moments:
-            self.common = unpacked(plan.config, classifier)
-            news = everything(self.common)
-        else:
-            weight = sum(plan.nodes) / len(plan.nodes) * plan.config.data.train
-            weighted = plan.config.classifier.weighting == "nodes"
-            self.common = first_common(plan, owners, weight if weighted else 1.0)
-            news = news_of(self.common)
-        self.exchange.sum(receive_change, news)
-        if not classifier.moments:
-            _, later, first = full_sizes(plan)
-            self.exchange.engine.traffic["training"].full_down -= owners * (later - first)
-
-    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B: φ after this round, the owners' mean loss, their hits."""
-        exchange, common = self.exchange, self.common
-        holding = exchange.answered[receive_change.name]
-        combine = add_up if self.rule is average else partial(ruled, self.rule, common)
-        total = exchange.sum(local_change_c, Turn(t, keep), combine)
-        if keep:
-            self.kept = exchange.answered[local_change_c.name]
-        guide = common.guide(total)
-        needed = {p: n for p, n in total.parts.items() if not p.startswith(RIGHT)}
-        told = replace(total, parts=needed)
-        self.common = common.after(told, guide)
-        step = news_of(self.common, told, guide)
-        news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
-        hits = exchange.sum(receive_change, news)
-        return packed(self.common), total.loss / total.count / 2**FIXED, hits
-
-    def end(self, best: Classifier, t: int, last: int) -> None:
-        """All hold the best φ, of round ``t``: who kept it takes it out again."""
-        current = t == last
-        has = self.exchange.answered[receive_change.name] if current else self.kept
-        if current and len(has) == len(self.exchange.owners):
-            return
-        whole = News(t + 1, 0, 0.0, best.phi, {}, NO_CHANGE, {})
-        again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
-        asked = {i: again if i in has and not current else whole for i in self.exchange.owners}
-        self.exchange.sum(receive_change, asked)
-
-
-def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:
-    """What it takes to go on for who holds what came before."""
-    return News(common.t, common.owners, common.weight, {}, {}, total, guide or {})
-
-
-def everything(common: Common) -> News:
-    """For who does not."""
-    all_of_it = packed(common)
-    return News(
-        common.t, common.owners, common.weight, all_of_it.phi, all_of_it.moments, NO_CHANGE, {}
-    )
-
-
-def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
-    """One change of many, by a rule that looks at each, in the same whole numbers."""
-    weights = [change.weight / 2**FIXED for change in changes]
-    decoded = [
-        {p: decode(n, common.units[p]) * (common.weight / weight) for p, n in one.parts.items()}
-        for one, weight in zip(changes, weights, strict=True)
-    ]
-    chosen, back = rule(decoded, weights), sum(weights) / common.weight
-    total = add_up(changes)
-    parts = {
-        part: as_sum(values * back, common.units[part], common.ring(part, common.t))
-        for part, values in chosen.items()
-    }
-    return replace(total, parts=parts)

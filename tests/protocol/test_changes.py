@@ -14,18 +14,18 @@ from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.protocol.averaging import ByChanges, ruled
 from fedsage.protocol.changes import (
-    ByChanges,
     Turn,
     follower,
     local_change_c,
     receive_change,
-    ruled,
     strange_change,
 )
-from fedsage.protocol.common import FIXED, Change, packed, unpacked
+from fedsage.protocol.common import FIXED, Change
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.holding import packed, unpacked
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.server import RULES, average, median
 from fedsage.runs.execute import run_config

@@ -17,8 +17,8 @@ from fedsage.config import load_config
 from fedsage.federation.site import Site
 from fedsage.mending.way import WAYS
 from fedsage.protocol.messages import MESSAGES, Ask
-from fedsage.protocol.procedures import Procedure, procedures_in
-from fedsage.runs.setup import CHANGES, TRAINING
+from fedsage.protocol.procedures import Procedure, in_full, in_whole_numbers, procedures_in
+from fedsage.runs.setup import TRAINING
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {
@@ -31,7 +31,6 @@ Rows = Iterable[tuple[str, ...]]
 def groups() -> Iterator[tuple[str, dict[str, Procedure[Any, Any, Any]]]]:
     """All procedures, by when they are asked for."""
     yield "every run", TRAINING
-    yield "by changes", CHANGES
     for name, entry in sorted(WAYS.ours().items()):
         if entry.thing.asks:
             yield f"`{name}`", entry.thing.asks
@@ -51,8 +50,9 @@ def procedures() -> Rows:
             more = [
                 "owed to who missed it" * one.owed,
                 f"only after {' or '.join(f'`{name}`' for name in one.after)}"
-                if one.after
-                else "",
+                * bool(one.after),
+                "in full" * (one.when is in_full),
+                "in whole numbers" * (one.when is in_whole_numbers),
                 ("kept each round" if one.by_round else "kept") if one.keeps else "",
             ]
             yield (

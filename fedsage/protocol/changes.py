@@ -50,7 +50,7 @@ from fedsage.protocol.messages import (
 )
 from fedsage.protocol.owner import DataOwner, too_many_hits
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.server import Rule, average
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import Stream, generator
@@ -290,6 +290,7 @@ def full_sizes(plan: Plan) -> tuple[int, int]:
     keeps=follower,
     leaves=words_of_change,
     full=lambda plan: (len(to_frame(Ask(0))), full_sizes(plan)[0]),
+    when=in_whole_numbers,
 )
 def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     """Procedure F, then what it takes to know how far it moved φ."""
@@ -315,6 +316,7 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     leaves="In each of these rounds: how many of your validation nodes the classifier of all "
     "owners gets right.",
     full=lambda plan: (full_sizes(plan)[1], len(to_frame(Hits(100, 100, 100, 100)))),
+    when=in_whole_numbers,
 )
 def receive_change(owner: DataOwner, news: News) -> Hits:
     """Procedure B, received: take the step that all take, and judge φ on validation nodes."""

@@ -33,7 +33,7 @@ from fedsage.protocol.messages import (
     form_of,
 )
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Kept, Open, Summed, procedure
+from fedsage.protocol.procedures import Kept, Open, Summed, in_full, procedure
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -147,6 +147,7 @@ class DataOwner:
         sizes=sizes_of_update,
         keeps=OwnMoments,
         leaves=words_of_update,
+        when=in_full,
     )
     def local_update_c(self, ask: Ask) -> ClassifierUpdate:
         r"""Procedure F (LocalUpdateC): train φ on G'_i, or G_i where nothing is mended.
@@ -180,6 +181,7 @@ class DataOwner:
         check=too_many_hits,
         leaves="In each of these rounds: how many of your validation nodes the classifier of "
         "all owners gets right.",
+        when=in_full,
     )
     def receive_classifier(self, classifier: Classifier) -> Hits:
         """Procedure B, received: take over φ and say how well it does on validation nodes."""

@@ -75,6 +75,21 @@ def no_sizes(phi: Parameters, request: Any, reply: Any) -> dict[str, float]:
     return {}
 
 
+def always(config: Config) -> bool:
+    """For what every run may need."""
+    return True
+
+
+def in_full(config: Config) -> bool:
+    """For runs by full messages."""
+    return config.traffic.how == "full"
+
+
+def in_whole_numbers(config: Config) -> bool:
+    """For runs by messages of whole numbers."""
+    return config.traffic.how != "full"
+
+
 @dataclass(frozen=True, eq=False)
 class Procedure(Generic[Party, Request, Reply]):
     """One procedure of an owner; see :func:`procedure` for what it says of itself."""
@@ -90,6 +105,7 @@ class Procedure(Generic[Party, Request, Reply]):
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
     full: Callable[[Plan], tuple[int, int]] | None = None
+    when: Callable[[Config], bool] = always
 
     @property
     def name(self) -> str:
@@ -175,6 +191,7 @@ def procedure(
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
     full: Callable[[Plan], tuple[int, int]] | None = None,
+    when: Callable[[Config], bool] = always,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Make a function of an owner and a message one that a server can ask for.
 
@@ -192,13 +209,14 @@ def procedure(
         sizes: How far a reply would move what is averaged, by what is measured; of the φ that
             was broadcast last, the request and the reply.
         full: The bytes of request and reply in full messages, where these are shorter.
+        when: In which runs it may be asked for.
     """
 
     def declare(
         function: Callable[[Party, Request], Reply],
     ) -> Procedure[Party, Request, Reply]:
         made = Procedure(
-            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes, full
+            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes, full, when
         )
         PROCEDURES[made.module, made.name] = made
         return made

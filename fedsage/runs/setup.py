@@ -24,9 +24,7 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import procedures_in
 from fedsage.protocol.server import RULES, Rule
 
-TRAINING = procedures_in(DataOwner.__module__)
-CHANGES = procedures_in(ByChanges.__module__)
-BY_MODELS = (DataOwner.local_update_c.name, DataOwner.receive_classifier.name)
+TRAINING = procedures_in(DataOwner.__module__, ByChanges.__module__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +102,11 @@ def plan_of(
 ) -> Plan:
     """Settings, shapes and what may be asked: they depend on no data but its size."""
     own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
-    training = TRAINING | CHANGES
-    for name in training.keys() & (way.asks | own).keys():
-        if (way.asks | own)[name] is not training[name]:
+    for name in TRAINING.keys() & (way.asks | own).keys():
+        if (way.asks | own)[name] is not TRAINING[name]:
             raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
-    if config.traffic.how == "full":
-        training = TRAINING
-    else:
-        training = {name: one for name, one in training.items() if name not in BY_MODELS}
-    asks = own | way.asks | training
+    given = own | way.asks | TRAINING
+    asks = {name: one for name, one in given.items() if one.when(config)}
     for one in asks.values():
         one.words(config)  # refuses a procedure that does not say what leaves
     return Plan(config, num_features, num_classes, tuple(nodes), asks, weights or {}, numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from fedsage.mending.neighgen import (
+from fedsage.mending.generator import (
     GenDone,
     blank,
     check_generator,

@@ -10,7 +10,8 @@ import torch
 
 from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
-from fedsage.mending.neighgen import GenDone, GenGradient, GenGradients, GenOffer, GenOffers
+from fedsage.mending.generator import GenDone
+from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.shared import NeighGenUpdate, SharedNeighGen
 from fedsage.mending.subspace import Sketch, Subspace
 from fedsage.protocol.agreement import (

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from fedsage.config import NeighGenConfig
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.messages import message
+from fedsage.protocol.messages import Form, OwnerId, message, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.rng import generator
+from fedsage.rng import Stream, generator
 
 
 @message
@@ -53,6 +55,38 @@ def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> 
     done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
     terms = ("joint", "degree", "feature", "classification")
     return GenDone(*(mean_of([getattr(losses, term) for losses in done]) for term in terms))
+
+
+def refuse_few(owner: DataOwner, other: OwnerId, batch: int) -> None:
+    """Refuse a batch whose gradient would show single rows of X_i."""
+    least = owner.config.neighgen.min_batch
+    if batch < least:
+        raise PrivacyError(
+            f"Owner {other} asks owner {owner.id} for a gradient over {batch} "
+            f"embeddings, but below {least} it would show single rows of features. "
+            "Raise neighgen.batch_size, leave out owners that are so small, or lower "
+            "neighgen.min_batch only if you accept that risk."
+        )
+
+
+def refuse_unfit(found: Any, form: Form, other: OwnerId) -> None:
+    """Refuse what another owner sent in a form that was not agreed."""
+    if why := misfit(found, form):
+        raise ProtocolError(
+            f"Owner {other}'s generator does not fit the agreed shape: {why}. Do all owners "
+            "use the same settings?"
+        )
+
+
+def partners_of(
+    owners: Sequence[OwnerId], count: int, stream: Stream
+) -> dict[OwnerId, list[OwnerId]]:
+    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
+    others = {i: [j for j in owners if j != i] for i in owners}
+    if not 0 < count < len(owners) - 1:
+        return others
+    drawn = {i: stream.choice(each, count, replace=False) for i, each in others.items()}
+    return {i: sorted(each.tolist()) for i, each in drawn.items()}
 
 
 def check_generator(plan: Plan) -> None:

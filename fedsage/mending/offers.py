@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import torch
-from torch import Tensor
 
 from fedsage.config import Config
 from fedsage.mending.generator import hg_of
-from fedsage.models.frames import sizes_in
+from fedsage.models.frames import shapes_of, sizes_in
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, Whole, ring_for
 from fedsage.protocol.messages import (
@@ -103,18 +102,13 @@ def partners_in(plan: Plan) -> int:
 
 
 def answer_ring(plan: Plan) -> Ring:
-    """What answers are added up in."""
-    return ring_for(partners_in(plan), plan.config.traffic.bits)
+    """What answers are added up in; they may be many times as large as D_i expects."""
+    return ring_for(partners_in(plan), 2 * plan.config.traffic.bits)
 
 
 def own_ring(plan: Plan) -> Ring:
     """For what is never added up."""
     return Ring(plan.config.traffic.bits, 1)
-
-
-def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    """Of H^g."""
-    return {name: weight.shape for name, weight in weights.items()}
 
 
 def fgen_of(plan: Plan) -> dict[str, torch.Size]:

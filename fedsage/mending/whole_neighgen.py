@@ -57,8 +57,6 @@ from fedsage.protocol.procedures import Sealed, Summed, in_whole_numbers, proced
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import Stream, generator
 
-ROOM = 1.0  # of answers, in the largest numbers that D_i finds in its own
-
 
 @procedure(
     phase="mending",
@@ -82,7 +80,7 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     unit = exponents_for(z.abs().max()[None].double().numpy(), ring)
     whole = encode(z, unit, ring, stream)
     mine, _ = own.gradient_at(owner.id, turn.t, decode(whole, unit).float(), held.hg)
-    own.frame = frame_for(mine, rank_of(owner.config), answer_ring(owner.plan), stream, ROOM)
+    own.frame = frame_for(mine, rank_of(owner.config), ring, stream)
     return Offer(turn.t, news, Question(whole, int(unit[0]), own.frame))
 
 

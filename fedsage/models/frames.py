@@ -36,20 +36,33 @@ SPREAD = 24  # bits between the units of two columns, so that products stay exac
 Shapes = Mapping[str, torch.Size]
 
 
-def frame_for(
-    weights: Parameters, rank: int, ring: Ring, stream: Stream, room: float = 1.0
-) -> Parameters:
-    """Directions and units that suit these weights, and such as are ``room`` times as large.
+def large_in(shapes: Shapes, rank: int) -> list[str]:
+    """The weights that are sent in few directions; none with rank 0.
 
-    With rank 0 no weight is large.
+    What has no more numbers than the largest has in those directions is sent whole.
     """
+    if not rank:
+        return []
+    long, short = sides(max(shapes.values(), key=lambda shape: shape.numel()))
+    least = rank * (long + short)
+    return [n for n, one in shapes.items() if is_large(one, rank) and one.numel() > least]
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    """By name."""
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+def frame_for(weights: Parameters, rank: int, ring: Ring, stream: Stream) -> Parameters:
+    """Directions and units that suit these weights."""
     frame: Parameters = {}
     units: list[Exponents] = []
+    large = large_in(shapes_of(weights), rank)
     for name, weight in weights.items():
-        if rank and is_large(weight.shape, rank):
+        if name in large:
             frame[BASIS + name] = top_directions(tall(weight), rank, stream)
         columns = in_frame(weight, frame.get(BASIS + name))
-        finest = exponents_for(room * columns.abs().amax(dim=0).double().numpy(), ring)
+        finest = exponents_for(columns.abs().amax(dim=0).double().numpy(), ring)
         units.append(np.maximum(finest, finest.max() - SPREAD))
     return frame | {EXPONENTS: torch.from_numpy(np.concatenate(units)).to(torch.int8)}
 
@@ -106,9 +119,9 @@ def sizes_in(shapes: Shapes, rank: int) -> tuple[dict[str, tuple[int, ...]], ...
     """The sizes of a frame for weights of those shapes, and of the whole numbers in it."""
     frame: dict[str, tuple[int, ...]] = {}
     parts: dict[str, tuple[int, ...]] = {}
-    count = 0
+    count, large = 0, large_in(shapes, rank)
     for name, shape in shapes.items():
-        if rank and is_large(shape, rank):
+        if name in large:
             long, short = sides(shape)
             frame[BASIS + name], parts[LEFT + name] = (short, rank), (long, rank)
             count += rank

@@ -7,7 +7,7 @@ from functools import lru_cache
 from weakref import WeakValueDictionary
 
 from fedsage.config import NeighGenConfig
-from fedsage.models.frames import taken_out
+from fedsage.models.frames import shapes_of, taken_out
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.rng import generator
@@ -35,7 +35,7 @@ class Held:
 
     def moved_by(self, change: Parameters) -> Parameters:
         """The weights after it."""
-        more = taken_out(change, change, {name: one.shape for name, one in self.hg.items()})
+        more = taken_out(change, change, shapes_of(self.hg))
         return {name: weight + more[name] for name, weight in self.hg.items()}
 
 

@@ -129,6 +129,12 @@ def question_form(plan: Plan) -> dict[str, Form]:
     return {"z": Ints((AtMost(gen.batch_size), gen.widths[-1])), "frame": ints(frame)}
 
 
+def answer_form(plan: Plan) -> dict[str, Form]:
+    """The form of an answer, and of their sum."""
+    _, parts = sizes_in(fgen_of(plan), rank_of(plan.config))
+    return ints(parts)
+
+
 def news_form(plan: Plan) -> dict[str, Form]:
     """The form of news: a change, or H^g, or both."""
     frame, parts = sizes_in(shapes_of(hg_of(plan)), rank_of(plan.config))
@@ -154,9 +160,14 @@ def strange_answers(plan: Plan, owner: OwnerId, offers: Offers, answers: Answers
     ring = answer_ring(plan)
     for parts in answers.of.values():
         for part, found in parts.items():
-            if found.dtype != ring.dtype or int(found.abs().max()) > ring.most:
+            if found.dtype != ring.dtype or largest(found) > ring.most:
                 return f"{part} with numbers beyond {ring.most}, an owner's share"
     return None
+
+
+def largest(found: Whole) -> int:
+    """The largest size of some whole numbers; the lowest of a type has no opposite in it."""
+    return max(int(found.max()), -int(found.min()))
 
 
 def words_of_offer(config: Config) -> str:

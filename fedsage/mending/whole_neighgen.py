@@ -31,10 +31,10 @@ from fedsage.mending.offers import (
     Offers,
     OfferTurn,
     Question,
+    answer_form,
     answer_ring,
     fgen_of,
     full_sizes,
-    ints,
     news_form,
     own_ring,
     partners_in,
@@ -44,13 +44,13 @@ from fedsage.mending.offers import (
     strange_offer,
     words_of_offer,
 )
-from fedsage.models.frames import frame_for, put_in, sizes_in, taken_out
+from fedsage.models.frames import frame_for, put_in, taken_out
 from fedsage.models.held import Held
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode, encode, exponents_for
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
-from fedsage.protocol.messages import Ask, Each, OwnerId, combined
+from fedsage.protocol.messages import Ask, Each, OwnerId, combined, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Sealed, Summed, in_whole_numbers, procedure
@@ -80,8 +80,9 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     unit = exponents_for(z.abs().max()[None].double().numpy(), ring)
     whole = encode(z, unit, ring, stream)
     mine, _ = own.gradient_at(owner.id, turn.t, decode(whole, unit).float(), held.hg)
-    own.frame = frame_for(mine, rank_of(owner.config), ring, stream)
-    return Offer(turn.t, news, Question(whole, int(unit[0]), own.frame))
+    frame = frame_for(mine, rank_of(owner.config), ring, stream)
+    own.asked = turn.t, frame
+    return Offer(turn.t, news, Question(whole, int(unit[0]), frame))
 
 
 def change_of(plan: Plan, hg: Parameters, held: Held, stream: Stream) -> Parameters:
@@ -103,7 +104,7 @@ def full_answers(plan: Plan) -> tuple[int, int]:
 @procedure(
     phase="mending",
     uses=Sealed,
-    shapes=lambda plan: {"of": Each(ints(sizes_in(fgen_of(plan), rank_of(plan.config))[1]))},
+    shapes=lambda plan: {"of": Each(answer_form(plan))},
     check=strange_answers,
     leaves="In each of these rounds: gradients that tell the others how far their generated "
     "features are from your nearest nodes, in whole numbers of few bits.",
@@ -115,15 +116,18 @@ def answer_offers(owner: DataOwner, offers: Offers) -> Answers:
 
     Refuses a batch that is so small that the gradient would show single rows of X_i.
     """
-    own = learner(owner)
+    own, form, asked = learner(owner), news_form(owner.plan), question_form(owner.plan)
+    for i, question in offers.questions.items():
+        refuse_few(owner, i, len(question.z))
+        refuse_unfit(question, asked, i)
     for i, news in offers.news.items():
-        own.held[i] = moved(owner.plan, own.known(i), i, offers.t, news)
+        refuse_unfit(news, form, i)
+        own.held[i] = moved(own.known(i), i, offers.t, news)
     return Answers({i: answer(owner, i, offers.t, one) for i, one in offers.questions.items()})
 
 
-def moved(plan: Plan, held: Held, i: OwnerId, t: int, news: HgNews) -> Held:
-    """What this owner holds of another's H^g after its news."""
-    refuse_unfit(news, news_form(plan), i)
+def moved(held: Held, i: OwnerId, t: int, news: HgNews) -> Held:
+    """What an owner holds of D_i's H^g after its news."""
     if news.hg:
         return Held(t, news.hg)
     if held.t != news.since:
@@ -134,13 +138,12 @@ def moved(plan: Plan, held: Held, i: OwnerId, t: int, news: HgNews) -> Held:
 def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Parameters:
     """The gradient of L^f_{i,j}, in the frame that D_i gave."""
     own = learner(owner)
-    refuse_few(owner, i, len(question.z))
-    refuse_unfit(question, question_form(owner.plan), i)
     z = decode(question.z, np.asarray([question.exponent])).float()
     found = own.gradient_for(i, t, z, own.known(i).hg)
-    finite = {name: torch.nan_to_num(each, 0.0, 0.0, 0.0) for name, each in found.items()}
+    if not all(map(all_finite, found.values())):  # whatever D_i did, it is for itself alone
+        found = {name: torch.zeros_like(each) for name, each in found.items()}
     stream = generator(owner.seed, "answer", owner.id, i, t)
-    return put_in(finite, question.frame, answer_ring(owner.plan), stream)
+    return put_in(found, question.frame, answer_ring(owner.plan), stream)
 
 
 @procedure(
@@ -153,12 +156,23 @@ def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Paramete
 )
 def update_by_answers(owner: DataOwner, total: AnswerSum) -> GenDone:
     """Procedure E (UpdateNeighGen) with the others' gradients as their whole numbers say."""
-    own, settings = learner(owner), owner.config.neighgen
-    others: Parameters = {}
-    if total.parts:
-        found = taken_out(total.parts, own.frame, fgen_of(owner.plan))
-        others = {name: each * total.scale for name, each in found.items()}
+    others, settings = others_gradient(owner, total), owner.config.neighgen
     return local_steps(owner, total.t, others, settings.alpha * settings.lambda_f)
+
+
+def others_gradient(owner: DataOwner, total: AnswerSum) -> Parameters:
+    """What the sum of answers stands for, in the frame that D_i gave; empty if nobody did."""
+    if not total.parts:
+        return {}
+    t, frame = learner(owner).asked
+    why = misfit(total.parts, answer_form(owner.plan))
+    if t != total.t or why:
+        raise ProtocolError(
+            f"A sum came back that does not answer what was asked in round {t}: "
+            f"{why or f'it is of round {total.t}'}. Do all parties use the same settings?"
+        )
+    found = taken_out(total.parts, frame, fgen_of(owner.plan))
+    return {name: each * total.scale for name, each in found.items()}
 
 
 def exchange_in_whole_numbers(exchange: Exchange, t: int) -> GenDone:

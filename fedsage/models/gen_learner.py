@@ -71,7 +71,7 @@ class GenLearner:
         self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.impaired = self.impair(0)
         self.held: dict[int, Held] = {}  # H^g of owners, this one's too, as all others have it
-        self.frame: Parameters = {}  # for the answers of this round
+        self.asked: tuple[int, Parameters] = (FIRST, {})  # a round, and the frame for answers
 
     def state(self) -> GenState:
         """Weights, moments, which nodes were ever the nearest, and what others hold."""

@@ -12,6 +12,15 @@ from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
+from fedsage.mending.offers import (
+    Answers,
+    AnswerSum,
+    HgNews,
+    Offer,
+    Offers,
+    OfferTurn,
+    Question,
+)
 from fedsage.mending.shared import NeighGenUpdate, SharedNeighGen
 from fedsage.mending.subspace import Sketch, Subspace
 from fedsage.protocol.agreement import (
@@ -48,6 +57,9 @@ CHANGE = Change(
     },
     2**70, 3, -1, 1,
 )  # fmt: skip
+WHOLE = {"left/w": torch.randint(-12, 13, (9, 2), dtype=torch.int8)}
+NEWS = HgNews(2, WHOLE, WEIGHTS)
+QUESTION = Question(torch.randint(-99, 99, (4, 2), dtype=torch.int8), -7, WHOLE)
 TRIED = [
     Ask(41),
     OFFER,
@@ -56,6 +68,13 @@ TRIED = [
     GenGradients({2: WEIGHTS, 1: {}}),
     GenGradient(3, WEIGHTS),
     DONE,
+    OfferTurn(3, True),
+    NEWS,
+    QUESTION,
+    Offer(3, NEWS, QUESTION),
+    Offers(3, {0: NEWS, 7: NEWS}, {7: QUESTION}),
+    Answers({2: WHOLE, 1: {}}),
+    AnswerSum(3, WHOLE, 1.5),
     SharedNeighGen(1, WEIGHTS),
     NeighGenUpdate(WEIGHTS, DONE),
     ClassLinks(torch.randn(3, 3)),

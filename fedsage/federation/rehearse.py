@@ -21,9 +21,21 @@ from fedsage.graph.partition import partition
 from fedsage.graph.split import split_nodes
 
 
+def as_made(kit: Kit) -> None:
+    """Change nothing in a party's kit."""
+
+
 @contextmanager
-def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> Iterator[Kit]:
-    """Cut the graph, make kits, start everyone; inside, the coordinator's kit."""
+def rehearsal(
+    config: Config,
+    keep: Path | None,
+    say: Callable[[str], None],
+    prepare: Callable[[Kit], None] = as_made,
+) -> Iterator[Kit]:
+    """Cut the graph, make kits, start everyone; inside, the coordinator's kit.
+
+    ``prepare`` may change the kit of the server and of every owner before anyone starts.
+    """
     with ExitStack() as stack:
         if keep is not None and keep.exists() and any(keep.iterdir()):
             raise ConfigError(f"--keep {keep} is not empty. Choose another folder.")
@@ -38,6 +50,7 @@ def rehearsal(config: Config, keep: Path | None, say: Callable[[str], None]) -> 
             stack.callback(stop, kit)
             for file in files_of(config).values():
                 allow(Path(file), kit.ours)
+            prepare(kit)
         stack.enter_context(ended_by_signals())
         say("starting the server")
         start(kits["server"], None, say)

@@ -9,29 +9,25 @@ words that everybody uses together come in, words that nobody else uses go out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from scipy.sparse import issparse, vstack
-from torch import Tensor
 
 from fedsage.errors import ProtocolError
-from fedsage.graph.attach import Generated
-from fedsage.graph.graph import Graph
 from fedsage.mending.way import way_of_mending
 from fedsage.models.parameters import sha256_of
-from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
+from fedsage.models.subspace import Basis, orthonormal, random_basis, reconstructions, sketch
+from fedsage.privacy.sums import Ring, Whole, as_sum, decode, encode, exponents_for, ring_for
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.messages import AtMost, Mended, OwnerId, message
+from fedsage.protocol.messages import AtMost, Ints, Mended, OwnerId, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, procedure
-from fedsage.shapes import NodeFeatures
+from fedsage.protocol.procedures import Summed, in_full, in_whole_numbers, procedure
 
 STEPS = 4  # of the iteration: more change no accuracy
-Basis: TypeAlias = Float[Tensor, "d_x rank"]
+WHOLE_STEPS = 3  # of the iteration in whole numbers
+ROOM = 10.0  # the largest value that is not clipped, in root mean squares
+NO_UNITS = torch.empty(0, dtype=torch.int16)
 
 
 @message
@@ -42,6 +38,40 @@ class Subspace:
 
 
 @message
+class Directions:
+    """S → every D_i: the same in whole numbers.
+
+    The first basis is not sent: its ``rank`` is enough to draw it.
+    """
+
+    rank: int
+    basis: Whole
+    exponents: Whole  # of its units, one for each column
+
+
+@message
+class SketchSizes:
+    """D_i → S: about how large the columns of its sketch are, as exponents of two."""
+
+    exponents: Whole
+
+
+@message
+class SketchUnits:
+    """S → every D_i: what to send the sketch in multiples of; a share of a ring each."""
+
+    owners: int
+    exponents: Whole
+
+
+@message
+class WholeSketch:
+    """D_i → S: the sketch in whole numbers."""
+
+    product: Whole
+
+
+@message
 class Sketch:
     """D_i → S: X_iᵀ X_i times that basis.
 
@@ -49,43 +79,6 @@ class Sketch:
     """
 
     product: Basis
-
-
-def random_basis(num_features: int, rank: int, generator: np.random.Generator) -> Basis:
-    """Where the iteration starts."""
-    start = generator.standard_normal((num_features, rank), dtype=np.float32)
-    return orthonormal(torch.from_numpy(start))
-
-
-def orthonormal(product: Basis) -> Basis:
-    """An orthonormal basis of the columns' span."""
-    return torch.linalg.qr(product.double()).Q.float()
-
-
-def sketch(x: NodeFeatures, basis: Basis) -> Basis:
-    r""":math:`X_i^T X_i Q`: what one owner adds to a step of the iteration."""
-    return torch.from_numpy(np.asarray(x.T @ (x @ basis.numpy()), dtype=np.float32))
-
-
-def reconstructions(graph: Graph, basis: Basis) -> Generated:
-    """Two neighbors for every node: the node itself, and its projection on the subspace.
-
-    Note:
-        The projection is made as long and as full as real rows. A node's own features beside
-        it keep what is particular to the node.
-    """
-    q = basis.numpy()
-    form = row_form_of(graph.x, keep_words=True, match_norms=True)
-    parts = []
-    for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
-        rows = graph.x[start : start + ROWS_AT_A_TIME]
-        projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
-        parts.append(like_real_rows(projected, form))
-    parents = np.tile(np.arange(graph.num_nodes), 2)
-    both = [graph.x, *parts]
-    return Generated(
-        parents, vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +94,7 @@ class Sketched:
 
     def __init__(self, num_nodes: int) -> None:
         self.num_nodes = num_nodes
+        self.product: Basis | None = None  # the last answer, until it is sent
         self.told = SketchedState(0, {})
 
     def state(self) -> SketchedState:
@@ -145,6 +139,7 @@ def another_size(plan: Plan, owner: OwnerId, subspace: Subspace, reply: Sketch) 
     keeps=sketched,
     leaves="Before training, a few times: a product of your feature table with itself and a "
     "basis that all owners share (a sum over all your nodes).",
+    when=in_full,
 )
 def sketch_features(owner: DataOwner, subspace: Subspace) -> Sketch:
     """This owner's part of a step towards the common subspace; zeros where it told enough."""
@@ -153,16 +148,110 @@ def sketch_features(owner: DataOwner, subspace: Subspace) -> Sketch:
     return Sketch(sketch(owner.graph.x, subspace.basis))
 
 
-@procedure(phase="mending", owed=True)
+@procedure(phase="mending", owed=True, when=in_full)
 def mend_by_subspace(owner: DataOwner, subspace: Subspace) -> Mended:
     """Attach to every node what the common subspace makes of it."""
     return owner.attach(reconstructions(owner.graph, subspace.basis))
 
 
+@procedure(
+    phase="mending",
+    uses=Summed,
+    shapes=lambda plan: {"exponents": Ints((AtMost(plan.config.mend.rank),))},
+    keeps=sketched,
+    leaves="Before training, a few times: about how large such a product is, as a power of two "
+    "for each of its columns.",
+    full=lambda plan: (0, 0),
+    when=in_whole_numbers,
+)
+def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
+    """This owner's part of a step, kept until all know in what units to send it."""
+    basis, told = basis_of(owner.plan, found), sketched(owner)
+    told.product = torch.zeros_like(basis)
+    if told.may_answer(basis):
+        told.product = sketch(owner.graph.x, basis)
+    mean = told.product.double().square().mean(dim=0).sqrt()
+    return SketchSizes(torch.frexp(mean).exponent.to(torch.int16))
+
+
+@procedure(
+    phase="mending",
+    uses=Summed,
+    shapes=lambda plan: {"product": Ints((plan.d_x, AtMost(plan.config.mend.rank)))},
+    leaves="Before training, a few times: a product of your feature table with itself and a "
+    "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",
+    full=lambda plan: (full_step(plan), full_step(plan)),
+    when=in_whole_numbers,
+)
+def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
+    """The sketch whose sizes were told, in whole numbers."""
+    told = sketched(owner)
+    if told.product is None or told.product.shape[1] != len(units.exponents):
+        raise ProtocolError("it was not asked for the sizes of that sketch")
+    ring = ring_for(units.owners, owner.config.traffic.bits)
+    return WholeSketch(encode(told.product, units.exponents.numpy(), ring))
+
+
+@procedure(
+    phase="mending",
+    owed=True,
+    full=lambda plan: (full_basis(plan), 100),
+    when=in_whole_numbers,
+)
+def mend_by_directions(owner: DataOwner, found: Directions) -> Mended:
+    """Attach to every node what the common subspace makes of it."""
+    return owner.attach(reconstructions(owner.graph, basis_of(owner.plan, found)))
+
+
 @way_of_mending("subspace")
 def by_subspace(exchange: Exchange) -> None:
     """Projections on the subspace of all owners' features: a few sums are exchanged."""
-    exchange.all(mend_by_subspace, common_subspace(exchange))
+    if in_full(exchange.plan.config):
+        exchange.all(mend_by_subspace, common_subspace(exchange))
+    else:
+        exchange.all(mend_by_directions, common_directions(exchange))
+
+
+def common_directions(exchange: Exchange) -> Directions:
+    """The same subspace, by fewer steps on sums of whole numbers."""
+    plan, owners = exchange.plan, len(exchange.owners)
+    rank = rank_of(plan)
+    found = Directions(rank, torch.empty(0, rank, dtype=torch.int8), NO_UNITS)
+    ring = ring_for(owners, plan.config.traffic.bits)
+    for _ in range(WHOLE_STEPS):
+        sizes = exchange.sum(sketch_sizes, found).exponents
+        mean = sizes.numpy() // len(exchange.answered[sketch_sizes.name])
+        units = exponents_for(np.ldexp(ROOM, mean), ring)
+        asked = SketchUnits(owners, torch.from_numpy(units).to(torch.int16))
+        total = decode(exchange.sum(sketch_in_whole, asked).product, units)
+        found = in_whole(nonzero(total, WHOLE_STEPS))
+    return found
+
+
+def in_whole(total: Basis) -> Directions:
+    """An orthonormal basis of the columns' span, in bytes."""
+    basis = orthonormal(total)
+    ring = Ring(8, 1)
+    units = exponents_for(basis.abs().amax(dim=0).double().numpy(), ring)
+    exponents = torch.from_numpy(units).to(torch.int16)
+    return Directions(basis.shape[1], as_sum(basis, units, ring), exponents)
+
+
+def basis_of(plan: Plan, found: Directions) -> Basis:
+    """The basis that directions stand for, orthonormal."""
+    if not len(found.basis):
+        return random_basis(plan.d_x, found.rank, plan.stream("subspace"))
+    return orthonormal(decode(found.basis, found.exponents.numpy()))
+
+
+def full_basis(plan: Plan) -> int:
+    """The bytes of a basis in full messages."""
+    return 4 * plan.d_x * rank_of(plan)
+
+
+def full_step(plan: Plan) -> int:
+    """The bytes of the steps in full messages that one step in whole numbers stands for."""
+    return full_basis(plan) * STEPS // WHOLE_STEPS
 
 
 def common_subspace(exchange: Exchange) -> Subspace:
@@ -170,21 +259,29 @@ def common_subspace(exchange: Exchange) -> Subspace:
     found = Subspace(first_basis(exchange.plan))
     for _ in range(STEPS):
         total = exchange.sum(sketch_features, found).product
-        if not total.any():
-            raise ProtocolError(
-                "No owner added anything to the common subspace: their features are all zero, "
-                f"or they have too few nodes for {STEPS} answers of rank {total.shape[1]}. "
-                "Lower mend.rank."
-            )
-        found = Subspace(orthonormal(total))
+        found = Subspace(orthonormal(nonzero(total, STEPS)))
     return found
 
 
-def first_basis(plan: Plan) -> Basis:
-    """Where the search for the common subspace starts.
+def nonzero(total: Basis, steps: int) -> Basis:
+    """The sum, if anybody added anything to it."""
+    if not total.any():
+        raise ProtocolError(
+            "No owner added anything to the common subspace: their features are all zero, or "
+            f"they have too few nodes for {steps} answers of rank {total.shape[1]}. Lower "
+            "mend.rank."
+        )
+    return total
 
-    Its rank is as set, but such that the columns of all answers together are at most half
-    the nodes of the smallest owner (see :class:`Sketched`).
+
+def first_basis(plan: Plan) -> Basis:
+    """Where the search for the common subspace starts."""
+    return random_basis(plan.d_x, rank_of(plan), plan.stream("subspace"))
+
+
+def rank_of(plan: Plan) -> int:
+    """The rank as set, but such that an owner tells at most half as many columns as nodes.
+
+    See :class:`Sketched`; it is of the smallest owner.
     """
-    rank = max(1, min(plan.config.mend.rank, min(plan.nodes) // (2 * STEPS), plan.d_x))
-    return random_basis(plan.d_x, rank, plan.stream("subspace"))
+    return max(1, min(plan.config.mend.rank, min(plan.nodes) // (2 * STEPS), plan.d_x))

@@ -96,12 +96,22 @@ def moments_for(
 
 def factored(name: str, second: Tensor, steps: float) -> Parameters:
     r"""The roots of the means of :math:`\hat v`, over its rows and over its columns."""
-    corrected = second.flatten(1) if second.ndim > 1 else second[:, None]
+    corrected = second.flatten(1) if second.ndim > 1 else second.reshape(-1, 1)
     corrected = corrected / (1 - BETA_2**steps)
     rows = {ROWS + name: corrected.mean(dim=1).sqrt()}
     if second.ndim < 2:
         return rows
     return rows | {COLUMNS + name: corrected.mean(dim=0).sqrt()}
+
+
+def root_sizes(weights: Mapping[str, Tensor]) -> dict[str, int]:
+    """How many roots there are in each factor of all second moments."""
+    sizes: dict[str, int] = {}
+    for name, weight in weights.items():
+        sizes[ROWS + name] = len(weight) if weight.ndim else 1
+        if weight.ndim > 1:
+            sizes[COLUMNS + name] = weight[0].numel()
+    return sizes
 
 
 def root_of(name: str, factors: Mapping[str, Tensor], shape: torch.Size) -> Tensor | None:

@@ -54,13 +54,16 @@ def units(exponents: Exponents) -> Float[Tensor, "*_"]:
 
 
 def encode(
-    values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring, stream: Stream
+    values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring, stream: Stream | None = None
 ) -> Whole:
-    """Multiples of the unit, up or down by chance so that the mean is right.
+    """Multiples of the unit; what is beyond an owner's share of the ring is clipped.
 
-    What is beyond an owner's share of the ring is clipped.
+    With a stream, they are rounded up or down by chance so that the mean is right, else to the
+    nearest.
     """
-    chance = torch.from_numpy(stream.random(values.shape, dtype=np.float32))
+    chance = torch.tensor(0.5)
+    if stream is not None:
+        chance = torch.from_numpy(stream.random(values.shape, dtype=np.float32))
     exact = torch.float64 if ring.bits > 16 else torch.float32  # holds the largest value
     multiples = torch.floor(values.to(exact) / units(exponents).to(exact) + chance)
     return multiples.clamp_(-ring.most, ring.most).to(ring.dtype).reshape(values.shape)

@@ -7,7 +7,6 @@ it is sent the next time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -17,8 +16,8 @@ from torch import Tensor
 
 from fedsage.config import Config
 from fedsage.errors import ProtocolError
-from fedsage.models.derived import COLUMNS, ROWS, factored, has_moments
-from fedsage.models.low_rank import is_large, sides, tall
+from fedsage.models.derived import factored, has_moments
+from fedsage.models.low_rank import sides, tall
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, as_sum, decode, encode
@@ -26,9 +25,10 @@ from fedsage.protocol.common import (
     FIXED,
     LEFT,
     NO_CHANGE,
+    REST,
     RIGHT,
+    ROOTS,
     SQUARES,
-    WHOLE,
     Change,
     Common,
     first_common,
@@ -136,66 +136,66 @@ class Follower:
         """What this owner's update adds to the sum; the rest is kept for the next time."""
         assert self.common is not None
         common, share = self.common, update.weight / self.common.weight
-        keep = self.owner.config.traffic.feedback
-        parts: Parameters = {}
-        squares: dict[str, Tensor] = {}
-        for name, phi in update.phi.items():
-            change = phi - common.unmoved[name]
-            if name in self.feedback:
-                change.add_(self.feedback[name], alpha=keep)
-            for part, values in products(common, name, change).items():
-                values = values * share
-                each = values if name in common.bases else values.reshape(-1, 1)
-                squares[part] = each.square().mean(dim=0)
-                parts[part] = encoded(common, part, values, stream)
-            self.feedback[name] = less(change, common, name, parts, share)
-        parts[SQUARES] = encoded(
-            common,
-            SQUARES,
-            torch.cat([squares[part] for part in common.exponents]),
-            stream,
-        )
+        moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
+        changes = {name: moved[name] for name in common.bases}
+        changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
+        for name, kept in self.feedback.items():
+            changes[name].add_(kept, alpha=self.owner.config.traffic.feedback)
+        values = {
+            part: value * share
+            for name, change in changes.items()
+            for part, value in products(common, name, change).items()
+        }
+        squares = [mean_squares(common, part, values[part]) for part in common.exponents]
+        values[SQUARES] = torch.cat(squares)
         if common.looks:
-            for part, root in roots(update).items():
-                parts[part] = encoded(common, part, root * share, stream)
+            values[ROOTS] = roots(common, update) * share
+        parts = {
+            part: encode(value, common.units[part], common.ring(part, common.t), stream)
+            for part, value in values.items()
+        }
+        for name, change in changes.items():
+            self.feedback[name] = less(change, common, name, parts, share)
         weight = round(update.weight * 2**FIXED)
         return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
 
 
-def encoded(common: Common, part: str, values: Tensor, stream: Stream) -> Tensor:
-    """A part in whole numbers."""
-    return encode(values, common.units(part), common.ring(part, common.t), stream)
-
-
 def products(common: Common, name: str, change: Tensor) -> Parameters:
-    """What is sent of the change of one weight: Δ·Q and Δᵀ·P of a large one, else all of it."""
-    if name not in common.bases:
-        return {WHOLE + name: change}
+    """What is sent of a change: Δ·Q and Δᵀ·P of a large weight, and the rest as it is."""
+    if name == REST:
+        return {REST: change}
     matrix, (q, p) = tall(change), common.multiplied[name]
     return {LEFT + name: matrix @ q, RIGHT + name: matrix.T @ p}
+
+
+def mean_squares(common: Common, part: str, values: Tensor) -> Tensor:
+    """How large the numbers of a part are: of every column, or of every small weight."""
+    if part != REST:
+        return values.square().mean(dim=0)
+    sizes = [common.phi[name].numel() for name in common.small]
+    return torch.stack([one.square().mean() for one in torch.split(values, sizes)])
 
 
 def less(
     change: Tensor, common: Common, name: str, parts: Mapping[str, Tensor], share: float
 ) -> Tensor:
     """What is left of a change once the whole numbers that were sent are taken off."""
-    if name not in common.bases:
-        sent = decode(parts[WHOLE + name], common.exponents[WHOLE + name])
-        return change.sub_(sent.float(), alpha=1 / share)
-    left = decode(parts[LEFT + name], common.exponents[LEFT + name]).float()
+    if name == REST:
+        sent = decode(parts[REST], common.units[REST]).float()
+        return change.sub_(sent, alpha=1 / share)
+    left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
     q, _ = common.multiplied[name]
     tall(change).addmm_(left, q.T, alpha=-1 / share)
     return change
 
 
-def roots(update: ClassifierUpdate) -> Parameters:
-    """The roots of second moments, by rows and columns, of every weight."""
+def roots(common: Common, update: ClassifierUpdate) -> Tensor:
+    """The roots of second moments, by rows and columns, of all weights."""
     found: Parameters = {}
     for name in update.phi:
-        if f"{name}.step" in update.moments:
-            steps = float(update.moments[f"{name}.step"])
-            found |= factored(name, update.moments[f"{name}.exp_avg_sq"], steps)
-    return found
+        steps = float(update.moments[f"{name}.step"])
+        found |= factored(name, update.moments[f"{name}.exp_avg_sq"], steps)
+    return torch.cat([found[root] for root in common.root_sizes])
 
 
 def follower(owner: DataOwner) -> Follower:
@@ -205,37 +205,26 @@ def follower(owner: DataOwner) -> Follower:
 
 def sizes_of_parts(plan: Plan) -> dict[str, tuple[int, ...]]:
     """The sizes of all parts that a change may have."""
-    traffic, sizes = plan.config.traffic, dict[str, tuple[int, ...]]()
-    rank, scales = traffic.rank, 0
-    for name, weight in plan.phi.phi.items():
-        shape = weight.shape
-        if traffic.how == "low-rank" and is_large(shape, rank):
-            long, short = sides(shape)
-            sizes |= {LEFT + name: (long, rank), RIGHT + name: (short, rank)}
-            scales += 2 * rank
-        else:
-            sizes[WHOLE + name] = tuple(shape)
-            scales += 1
-        if has_moments(plan.config.classifier):
-            sizes[ROWS + name] = tuple(shape[:1])
-            if len(shape) > 1:
-                sizes[COLUMNS + name] = (math.prod(shape[1:]),)
-    return sizes | {SQUARES: (scales,)}
+    common = first_common(plan, 1, 1.0)
+    sizes: dict[str, tuple[int, ...]] = {REST: (len(common.units[REST]),)}
+    for name, basis in common.bases.items():
+        long, short = sides(common.phi[name].shape)
+        rank = basis.shape[1]
+        sizes |= {LEFT + name: (long, rank), RIGHT + name: (short, rank)}
+    if common.root_sizes:
+        sizes[ROOTS] = (sum(common.root_sizes.values()),)
+    return sizes | {SQUARES: (len(common.units[SQUARES]),)}
 
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
-    """Whole numbers, in parts that the plan knows; of second moments all, or none."""
+    """Whole numbers, in parts that the plan knows; second moments are not always there."""
     sizes = sizes_of_parts(plan)
 
     def strange(parts: Mapping[str, Tensor]) -> str | None:
-        for part in {**sizes, **parts}:
-            if part not in sizes:
-                return f"{part} is there, where nothing of that name was agreed"
-            if part not in parts and not part.startswith((ROWS, COLUMNS)):
-                return f"{part} is missing"
-            if part in parts and (why := misfit(parts[part], Ints(sizes[part]), part)):
-                return why
-        return None
+        wanted = {name: Ints(size) for name, size in sizes.items()}
+        if ROOTS not in parts:
+            wanted.pop(ROOTS, None)
+        return misfit(parts, wanted)
 
     return {"parts": strange}
 
@@ -300,11 +289,9 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         mine.kept = common.t, common.phi
     update = owner.local_update_c(Ask(turn.t))
     if not all(map(all_finite, update.phi.values())):
-        empty = {
-            part: torch.zeros(size, dtype=torch.int8)
-            for part, size in sizes_of_parts(owner.plan).items()
-        }
-        return Change(empty, 0, 0, 0, 0)
+        sizes = sizes_of_parts(owner.plan).items()
+        nothing = {part: torch.zeros(size, dtype=torch.int8) for part, size in sizes}
+        return Change(nothing, 0, 0, 0, 0)
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
     return mine.change(update, owner.steps(turn.t), stream)
 
@@ -353,9 +340,10 @@ class ByChanges:
         if keep:
             self.kept = exchange.answered[local_change_c.name]
         bases = common.next_bases(total)
-        self.common = common.after(total, bases)
         needed = {p: n for p, n in total.parts.items() if not p.startswith(RIGHT)}
-        step = news_of(self.common, replace(total, parts=needed), bases)
+        told = replace(total, parts=needed)
+        self.common = common.after(told, bases)
+        step = news_of(self.common, told, bases)
         news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
         hits = exchange.sum(receive_change, news)
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
@@ -389,13 +377,13 @@ def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
     """One change of many, by a rule that looks at each, in the same whole numbers."""
     weights = [change.weight / 2**FIXED for change in changes]
     decoded = [
-        {p: decode(n, common.units(p)) * (common.weight / weight) for p, n in one.parts.items()}
+        {p: decode(n, common.units[p]) * (common.weight / weight) for p, n in one.parts.items()}
         for one, weight in zip(changes, weights, strict=True)
     ]
     chosen, back = rule(decoded, weights), sum(weights) / common.weight
     total = add_up(changes)
     parts = {
-        part: as_sum(values * back, common.units(part), common.ring(part, common.t))
+        part: as_sum(values * back, common.units[part], common.ring(part, common.t))
         for part, values in chosen.items()
     }
     return replace(total, parts=parts)

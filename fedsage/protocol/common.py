@@ -19,12 +19,12 @@ from torch import Tensor
 
 from fedsage.config import Config
 from fedsage.models.derived import (
-    ROWS,
     Pace,
     expected_change,
     has_moments,
     moments_for,
     root_of,
+    root_sizes,
 )
 from fedsage.models.low_rank import (
     as_weight,
@@ -40,10 +40,11 @@ from fedsage.privacy.sums import Exponents, Ring, decode, exponents_for, ring_fo
 from fedsage.protocol.messages import Classifier, message
 from fedsage.protocol.plan import Plan
 
-LEFT, RIGHT, WHOLE = "left/", "right/", "whole/"  # Δ·Q, Δᵀ·P, and Δ itself
-SQUARES = "squares"  # of all parts, one after the other
+LEFT, RIGHT = "left/", "right/"  # of a large weight: Δ·Q and Δᵀ·P
+REST = "rest"  # all other weights, one after the other
+SQUARES, ROOTS = "squares", "roots"  # how large parts are; second moments
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet, and numbers have more bits
-ROOM = {LEFT: 4.2, WHOLE: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
+ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
 SQUARES_FINENESS = 18  # bits below the square of the largest value
 SPREAD = 24  # bits between the units of two columns, so that products stay exact
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
@@ -88,27 +89,39 @@ class Common:
     def ring(self, part: str, t: int) -> Ring:
         """The ring that a part is sent in, in round ``t``."""
         bits = self.config.traffic.bits
-        if part == SQUARES or (is_root(part) and t == 0):
+        if part == SQUARES or (part == ROOTS and t == 0):
             return ring_for(self.owners, 32)
-        rough = part.startswith((LEFT, WHOLE)) and t >= TWICE_AS_FINE
+        rough = (part == REST or part.startswith(LEFT)) and t >= TWICE_AS_FINE
         return ring_for(self.owners, bits if rough else 16)
 
-    def units(self, part: str) -> Exponents:
-        """The exponents of the units that a part is sent in."""
-        if is_root(part):
-            known = self.second.get(part)
-            if known is None:
-                return np.asarray([FIRST_ROOT])
-            return exponents_for(
-                4 * known.double().max()[None].numpy(), self.ring(part, self.t)
-            )
-        if part == SQUARES:
-            ends = [
-                e + self.ring(part, self.t).most.bit_length()
-                for part, e in self.exponents.items()
-            ]
-            return 2 * np.concatenate(ends) - SQUARES_FINENESS
-        return self.exponents[part]
+    @cached_property
+    def units(self) -> dict[str, Exponents]:
+        """The exponents of the units that every part is sent in, as they meet its numbers."""
+        found = dict(self.exponents)
+        sizes = [self.phi[name].numel() for name in self.small]
+        found[REST] = np.repeat(self.exponents[REST], sizes)
+        ends = [e + self.ring(p, self.t).most.bit_length() for p, e in self.exponents.items()]
+        found[SQUARES] = 2 * np.concatenate(ends) - SQUARES_FINENESS
+        roots = [self.root_units(*root) for root in self.root_sizes.items()]
+        found[ROOTS] = np.concatenate([*roots, np.empty(0, np.int64)])
+        return found
+
+    @property
+    def small(self) -> list[str]:
+        """The weights that are sent as they are."""
+        return [name for name in self.phi if name not in self.bases]
+
+    @cached_property
+    def root_sizes(self) -> dict[str, int]:
+        """How many roots of second moments there are, by rows and columns of weights."""
+        return root_sizes(self.phi) if has_moments(self.config.classifier) else {}
+
+    def root_units(self, name: str, size: int) -> Exponents:
+        """The exponent of the units of some roots, once for each."""
+        if name not in self.second:
+            return np.full(size, FIRST_ROOT)
+        largest = 4 * self.second[name].double().max()[None].numpy()
+        return np.repeat(exponents_for(largest, self.ring(ROOTS, self.t)), size)
 
     @property
     def looks(self) -> bool:
@@ -152,15 +165,15 @@ class Common:
                 found |= moments_for(name, moved, root, self.pace, self.config.classifier)
         return found
 
-    def change_of(self, parts: Mapping[str, Tensor], name: str, share: float) -> Tensor:
-        """The change of one weight that whole numbers stand for, times ``share``."""
-        shape = self.phi[name].shape
-        if name in self.bases:
-            left = decode(parts[LEFT + name], self.exponents[LEFT + name])
-            found = as_weight(spanned(left, self.bases[name]), shape)
-        else:
-            found = decode(parts[WHOLE + name], self.exponents[WHOLE + name])
-        return (found * share).float()
+    def changes_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
+        """The changes of weights that whole numbers stand for, times ``share``."""
+        rest = decode(parts[REST], self.units[REST]) * share
+        sizes = [self.phi[name].numel() for name in self.small]
+        found = dict(zip(self.small, torch.split(rest, sizes), strict=True))
+        for name, basis in self.bases.items():
+            left = decode(parts[LEFT + name], self.units[LEFT + name])
+            found[name] = as_weight(spanned(left, basis) * share, self.phi[name].shape)
+        return {name: found[name].reshape(w.shape).float() for name, w in self.phi.items()}
 
     def after(self, total: Change, bases: Parameters) -> Common:
         """One round later: the step that everybody takes.
@@ -176,10 +189,8 @@ class Common:
     def moved_by(self, total: Change, bases: Parameters) -> Common:
         """One round later."""
         share = self.weight / (total.weight / 2**FIXED)
-        moved = {
-            name: self.expected[name] + self.change_of(total.parts, name, share)
-            for name in self.phi
-        }
+        new = self.changes_in(total.parts, share)
+        moved = {name: self.expected[name] + new[name] for name in self.phi}
         shared = has_moments(self.config.classifier)
         return Common(
             self.config,
@@ -197,17 +208,16 @@ class Common:
 
     def roots_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
         """The roots of second moments in a sum; none is zero, as nobody can divide by that."""
-        found: Parameters = {}
-        for part, total in parts.items():
-            if is_root(part):
-                units = self.units(part)
-                mean = decode(total, units) * share
-                found[part] = mean.clamp_min(float(np.ldexp(0.25, units[0]))).float()
-        return found
+        if ROOTS not in parts:
+            return {}
+        least = torch.from_numpy(np.ldexp(0.25, self.units[ROOTS]))
+        means = torch.maximum(decode(parts[ROOTS], self.units[ROOTS]) * share, least).float()
+        sizes = self.root_sizes
+        return dict(zip(sizes, torch.split(means, list(sizes.values())), strict=True))
 
     def next_exponents(self, total: Change) -> dict[str, Exponents]:
         """Units for the next round, from the mean squares of this one."""
-        mean = decode(total.parts[SQUARES], self.units(SQUARES)).numpy() / total.count
+        mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
         ends = np.cumsum([len(before) for before in self.exponents.values()])
         found = {}
         for (part, before), squares in zip(
@@ -226,17 +236,12 @@ class Common:
         }
 
 
-def is_root(part: str) -> bool:
-    """Whether a part is of second moments."""
-    return part.startswith((ROWS, "columns/"))
-
-
 def room(part: str) -> float:
     """How many root mean squares fit into an owner's share of the ring."""
-    return ROOM[part[: part.index("/") + 1]]
+    return next(size for start, size in ROOM.items() if part.startswith(start))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def first_common(plan: Plan, owners: int, weight: float) -> Common:
     """Before the first round: it follows from the plan and who takes part."""
     config, phi = plan.config, plan.phi.phi
@@ -246,22 +251,19 @@ def first_common(plan: Plan, owners: int, weight: float) -> Common:
     partners: Parameters = {}
     exponents: dict[str, Exponents] = {}
     steps = max(1.0, weight / config.classifier.batch_size) * config.classifier.local_epochs
-    size = np.asarray([config.classifier.eta * steps * 4])  # Adam's steps are η long at most
+    size = config.classifier.eta * steps * 4  # Adam's steps are η long at most
     common = Common(
         config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents
     )
-    for name, weights in phi.items():
-        if name not in large:
-            part = WHOLE + name
-            exponents[part] = exponents_for(size * room(part), common.ring(part, 0))
-            continue
-        long, short = sides(weights.shape)
+    for name in large:
+        long, short = sides(phi[name].shape)
         stream = plan.stream("directions", name)
         bases[name] = rounded(random_directions(short, rank, stream))
         partners[name] = rounded(random_directions(long, rank, stream))
-        for part in (LEFT + name, RIGHT + name):
-            each = np.broadcast_to(size * room(part), rank)
-            exponents[part] = exponents_for(each, common.ring(part, 0))
+    counts = {side + name: rank for name in large for side in (LEFT, RIGHT)}
+    for part, count in (counts | {REST: len(phi) - len(large)}).items():
+        each = np.full(count, size * room(part))
+        exponents[part] = exponents_for(each, common.ring(part, 0))
     if has_moments(config.classifier):
         common.moved.update({name: torch.zeros_like(one) for name, one in phi.items()})
     return common

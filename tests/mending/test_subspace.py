@@ -11,15 +11,17 @@ from fedsage.graph.partition import Partition
 from fedsage.mending import subspace
 from fedsage.mending.subspace import (
     SketchedState,
+    SketchUnits,
     Subspace,
+    basis_of,
+    common_directions,
     common_subspace,
     first_basis,
-    random_basis,
-    reconstructions,
-    sketch,
     sketch_features,
+    sketch_in_whole,
     sketched,
 )
+from fedsage.models.subspace import random_basis, reconstructions, sketch
 from fedsage.rng import generator
 from tests.small import exchange_on, owners_of, small_setup
 
@@ -69,6 +71,32 @@ def test_every_node_gets_itself_and_its_projection(graph: Graph, kind: str) -> N
     typical = np.sqrt((dense**2).sum(axis=1).mean())
     expected = projected * typical / np.linalg.norm(projected, axis=1, keepdims=True)
     np.testing.assert_allclose(rows[60:], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_in_whole_numbers_the_subspace_holds_almost_as_much(
+    graph: Graph, owners: Partition
+) -> None:
+    """The share of all features in it, against the exact one and a random one."""
+
+    def share(basis: torch.Tensor) -> float:
+        return float(((graph.x @ basis.numpy()) ** 2).sum() / (graph.x**2).sum())
+
+    exact = exchange_on(small_setup(graph, owners, "subspace"))
+    whole = exchange_on(small_setup(graph, owners, "subspace", traffic={"how": "low-rank"}))
+    best = share(common_subspace(exact).basis)
+    found = share(basis_of(whole.plan, common_directions(whole)))
+    first = share(first_basis(whole.plan))
+    assert first + 0.8 * (best - first) < found < best + 1e-6
+    carried = [sum(one.engine.traffic["mending"].sent.values()) for one in (exact, whole)]
+    assert carried[1] < carried[0]
+    assert whole.engine.traffic["mending"].full["up"] > 3800
+
+
+def test_a_sketch_is_sent_once_its_size_was_told(graph: Graph, owners: Partition) -> None:
+    setup = small_setup(graph, owners, "subspace", traffic={"how": "low-rank"})
+    owner = owners_of(setup)[0]
+    with pytest.raises(ProtocolError, match="not asked for the sizes"):
+        sketch_in_whole(owner, SketchUnits(3, torch.zeros(2, dtype=torch.int16)))
 
 
 def test_an_owner_with_few_nodes_adds_nothing(graph: Graph, owners: Partition) -> None:

@@ -211,8 +211,12 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
     owner, common = keeper.owner, server.common
     sent = local_change_c.run(owner, Turn(0, False))
     share = sent.weight / 2**FIXED / common.weight
+    sent_changes = common.changes_in(sent.parts, 1 / share)
+    sizes = [common.phi[name].numel() for name in common.small]
+    rest = follower(owner).feedback["rest"].split(sizes)
+    kept = {n: r.reshape(common.phi[n].shape) for n, r in zip(common.small, rest, strict=True)}
     for name, weight in parameters_of(owner.model).items():
-        found = common.change_of(sent.parts, name, 1 / share) + follower(owner).feedback[name]
+        found = sent_changes[name] + kept[name]
         torch.testing.assert_close(found, weight - common.phi[name], rtol=1e-5, atol=1e-7)
 
 

@@ -22,7 +22,14 @@ from fedsage.mending.offers import (
     Question,
 )
 from fedsage.mending.shared import NeighGenUpdate, SharedNeighGen
-from fedsage.mending.subspace import Sketch, Subspace
+from fedsage.mending.subspace import (
+    Directions,
+    Sketch,
+    SketchSizes,
+    SketchUnits,
+    Subspace,
+    WholeSketch,
+)
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -48,6 +55,7 @@ WEIGHTS = {
 }
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
+BYTES = torch.randint(-128, 128, (5, 2), dtype=torch.int8)
 CHANGE = Change(
     {
         "left/w": torch.randint(-12, 13, (50, 8), dtype=torch.int8),
@@ -80,6 +88,10 @@ TRIED = [
     ClassLinks(torch.randn(3, 3)),
     Subspace(torch.randn(5, 2)),
     Sketch(torch.randn(5, 2)),
+    Directions(2, BYTES, BYTES[0]),
+    SketchSizes(BYTES[0]),
+    SketchUnits(3, BYTES[0]),
+    WholeSketch(BYTES),
     Mended(),
     Classifier(WEIGHTS, {}),
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),

@@ -1,0 +1,55 @@
+"""The subspace that features lie in: principal components, not centered, by iteration."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import issparse, vstack
+from torch import Tensor
+
+from fedsage.graph.attach import Generated
+from fedsage.graph.graph import Graph
+from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
+from fedsage.shapes import NodeFeatures
+
+Basis: TypeAlias = Float[Tensor, "d_x rank"]
+
+
+def random_basis(num_features: int, rank: int, generator: np.random.Generator) -> Basis:
+    """Where the iteration starts."""
+    start = generator.standard_normal((num_features, rank), dtype=np.float32)
+    return orthonormal(torch.from_numpy(start))
+
+
+def orthonormal(product: Basis) -> Basis:
+    """An orthonormal basis of the columns' span."""
+    return torch.linalg.qr(product.double()).Q.float()
+
+
+def sketch(x: NodeFeatures, basis: Basis) -> Basis:
+    r""":math:`X_i^T X_i Q`: what one owner adds to a step of the iteration."""
+    return torch.from_numpy(np.asarray(x.T @ (x @ basis.numpy()), dtype=np.float32))
+
+
+def reconstructions(graph: Graph, basis: Basis) -> Generated:
+    """Two neighbors for every node: the node itself, and its projection on the subspace.
+
+    Note:
+        The projection is made as long and as full as real rows. A node's own features beside
+        it keep what is particular to the node.
+    """
+    q = basis.numpy()
+    form = row_form_of(graph.x, keep_words=True, match_norms=True)
+    parts = []
+    for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
+        rows = graph.x[start : start + ROWS_AT_A_TIME]
+        projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
+        parts.append(like_real_rows(projected, form))
+    parents = np.tile(np.arange(graph.num_nodes), 2)
+    both = [graph.x, *parts]
+    return Generated(
+        parents, vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both)
+    )

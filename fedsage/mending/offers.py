@@ -10,9 +10,10 @@ import torch
 
 from fedsage.config import Config
 from fedsage.mending.generator import hg_of
-from fedsage.models.frames import shapes_of, sizes_in
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, Whole, ring_for
+from fedsage.protocol.changes import beyond_share
+from fedsage.protocol.frames import shapes_of, sizes_in
 from fedsage.protocol.messages import (
     AtMost,
     Classifier,
@@ -157,17 +158,11 @@ def strange_answers(plan: Plan, owner: OwnerId, offers: Offers, answers: Answers
     """Answers to other questions, or numbers beyond an owner's share of the ring."""
     if {*answers.of} != {*offers.questions}:
         return f"gradients for others, {sorted(answers.of)}"
-    ring = answer_ring(plan)
-    for parts in answers.of.values():
-        for part, found in parts.items():
-            if found.dtype != ring.dtype or largest(found) > ring.most:
-                return f"{part} with numbers beyond {ring.most}, an owner's share"
-    return None
-
-
-def largest(found: Whole) -> int:
-    """The largest size of some whole numbers; the lowest of a type has no opposite in it."""
-    return max(int(found.max()), -int(found.min()))
+    kinds = {found.dtype for parts in answers.of.values() for found in parts.values()}
+    if kinds - {answer_ring(plan).dtype}:
+        return "whole numbers of another size than agreed"
+    found = (beyond_share(parts, partners_in(plan)) for parts in answers.of.values())
+    return next((why for why in found if why), None)
 
 
 def words_of_offer(config: Config) -> str:

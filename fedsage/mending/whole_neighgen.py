@@ -44,11 +44,11 @@ from fedsage.mending.offers import (
     strange_offer,
     words_of_offer,
 )
-from fedsage.models.frames import frame_for, put_in, taken_out
 from fedsage.models.held import Held
-from fedsage.models.parameters import Parameters
+from fedsage.models.parameters import Parameters, sha256_of
 from fedsage.privacy.sums import decode, encode, exponents_for
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.frames import frame_for, put_in, shapes_of, taken_out
 from fedsage.protocol.guard import all_finite
 from fedsage.protocol.messages import Ask, Each, OwnerId, combined, misfit
 from fedsage.protocol.owner import DataOwner
@@ -74,7 +74,7 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     stream = generator(owner.seed, "offer", owner.id, turn.t)
     before = own.known(owner.id)
     change = change_of(owner.plan, own.hg(), before, stream)
-    held = own.held[owner.id] = before.after(turn.t, change)
+    held = own.held[owner.id] = after(before, turn.t, change)
     news = HgNews(before.t, change, held.hg if turn.whole else {})
     z, ring = own.embeddings(turn.t), own_ring(owner.plan)
     unit = exponents_for(z.abs().max()[None].double().numpy(), ring)
@@ -132,7 +132,13 @@ def moved(held: Held, i: OwnerId, t: int, news: HgNews) -> Held:
         return Held(t, news.hg)
     if held.t != news.since:
         raise ProtocolError(f"it does not hold owner {i}'s generator of round {news.since}")
-    return held.after(t, news.change)
+    return after(held, t, news.change)
+
+
+def after(held: Held, t: int, change: Parameters) -> Held:
+    """What all hold after a change in whole numbers, which come with their frame."""
+    shapes = shapes_of(held.hg)
+    return held.after(t, sha256_of(change), lambda: taken_out(change, change, shapes))
 
 
 def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Parameters:

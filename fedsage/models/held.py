@@ -1,15 +1,15 @@
-"""H^g of an owner as all others hold it, to the bit, and how a change moves it."""
+"""H^g of an owner as all others hold it, to the bit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
 from fedsage.config import NeighGenConfig
-from fedsage.models.frames import shapes_of, taken_out
 from fedsage.models.neighgen import NeighGen
-from fedsage.models.parameters import Parameters, parameters_of, sha256_of
+from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.rng import generator
 
 FIRST = -1  # the round before the first
@@ -17,26 +17,25 @@ FIRST = -1  # the round before the first
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What everybody holds of one owner's H^g since round ``t``.
-
-    Owners in one process make a change once, and hold one and the same.
-    """
+    """What everybody holds of one owner's H^g since round ``t``."""
 
     t: int
     hg: Parameters
     next: WeakValueDictionary[str, Held] = field(default_factory=WeakValueDictionary)
 
-    def after(self, t: int, change: Parameters) -> Held:
-        """After a change in round ``t``, in whole numbers with their frame."""
-        what = f"{t} {sha256_of(change)}"
-        found = self.next.get(what) or Held(t, self.moved_by(change))
-        self.next[what] = found
+    def after(self, t: int, name: str, change: Callable[[], Parameters]) -> Held:
+        """After the change of that name, in round ``t``.
+
+        Owners in one process make it once, and hold one and the same.
+        """
+        key = f"{t} {name}"
+        found = self.next.get(key) or Held(t, self.moved_by(change()))
+        self.next[key] = found
         return found
 
     def moved_by(self, change: Parameters) -> Parameters:
         """The weights after it."""
-        more = taken_out(change, change, shapes_of(self.hg))
-        return {name: weight + more[name] for name, weight in self.hg.items()}
+        return {name: weight + change[name] for name, weight in self.hg.items()}
 
 
 @lru_cache(maxsize=1)

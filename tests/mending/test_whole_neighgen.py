@@ -33,10 +33,10 @@ from fedsage.mending.whole_neighgen import (
     others_gradient,
     update_by_answers,
 )
-from fedsage.models.frames import taken_out
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.frames import taken_out
 from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.runs.execute import run_config
@@ -280,6 +280,10 @@ def test_nobody_can_send_more_than_its_share_or_less_than_was_asked(
         rest = torch.full_like(answers.of[0]["rest"], value)
         large = replace(answers, of={0: answers.of[0] | {"rest": rest}})
         assert "beyond" in str(strange_answers(setup.plan, 1, offers, large))
+    wide = {part: found.int() for part, found in answers.of[0].items()}
+    assert "of another size" in str(
+        strange_answers(setup.plan, 1, offers, replace(answers, of={0: wide}))
+    )
     assert "others" in str(strange_answers(setup.plan, 1, Offers(0, {}, {}), answers))
 
 

@@ -30,6 +30,7 @@ from fedsage.mending.subspace import (
     Subspace,
     WholeSketch,
 )
+from fedsage.mending.whole_shared import NeighGenChange
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -97,6 +98,7 @@ TRIED = [
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
     Hits(3, 4, 5, 10),
     CHANGE,
+    NeighGenChange(CHANGE, DONE),
     Turn(3, True),
     News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),

@@ -6,7 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsage.models.frames import (
+from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import Ring, add
+from fedsage.protocol.frames import (
     EXPONENTS,
     LEFT,
     REST,
@@ -19,8 +21,6 @@ from fedsage.models.frames import (
     top_directions,
     units_of,
 )
-from fedsage.models.parameters import Parameters
-from fedsage.privacy.sums import Ring, add
 from fedsage.rng import generator
 
 

@@ -152,7 +152,7 @@ def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
     theta = parameters_of(own.neighgen)
     if not all(map(all_finite, theta.values())):
         raise ProtocolError("training diverged there: lower neighgen.eta")
-    update = ClassifierUpdate(theta, {}, common.weight, done.loss)
+    update = ClassifierUpdate(theta, {}, common.weight, 0.0)  # losses are in ``done``
     stream = generator(owner.seed, "whole numbers, shared", owner.id, news.t)
     steps = owner.config.neighgen.local_steps
     return NeighGenChange(change_of(common, update, steps, mine.feedback, stream), done)

@@ -77,8 +77,7 @@ class ByChanges:
         if keep:
             self.kept = exchange.answered[local_change_c.name]
         guide = common.guide(total)
-        needed = {p: n for p, n in total.parts.items() if not p.startswith(RIGHT)}
-        told = replace(total, parts=needed)
+        told = for_owners(total)
         self.common = common.after(told, guide)
         step = news_of(self.common, told, guide)
         news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
@@ -95,6 +94,12 @@ class ByChanges:
         again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
         asked = {i: again if i in has and not current else whole for i in self.exchange.owners}
         self.exchange.sum(receive_change, asked)
+
+
+def for_owners(total: Change) -> Change:
+    """What owners need of a sum: the server's guide has the rest."""
+    parts = {part: n for part, n in total.parts.items() if not part.startswith(RIGHT)}
+    return replace(total, parts=parts)
 
 
 def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:

@@ -127,32 +127,34 @@ class Follower:
             raise ProtocolError(f"it does not hold the classifier after {t} rounds")
         return self.common
 
-    def change(self, update: ClassifierUpdate, steps: int, stream: Stream) -> Change:
-        """What this owner's update adds to the sum; the rest is kept for the next time."""
-        assert self.common is not None
-        common, share = self.common, update.weight / self.common.weight
-        moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
-        changes = {name: moved[name] for name in common.bases}
-        changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
-        for name, kept in self.feedback.items():
-            changes[name].add_(kept, alpha=self.owner.config.traffic.feedback)
-        values = {
-            part: value * share
-            for name, change in changes.items()
-            for part, value in products(common, name, change).items()
-        }
-        squares = [mean_squares(common, part, values[part]) for part in common.exponents]
-        values[SQUARES] = torch.cat(squares)
-        if common.looks:
-            values[ROOTS] = roots(common, update) * share
-        parts = {
-            part: encode(value, common.units[part], common.ring(part, common.t), stream)
-            for part, value in values.items()
-        }
-        for name, change in changes.items():
-            self.feedback[name] = less(change, common, name, parts, share)
-        weight = round(update.weight * 2**FIXED)
-        return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
+
+def change_of(
+    common: Common, update: ClassifierUpdate, steps: int, feedback: Parameters, stream: Stream
+) -> Change:
+    """What an owner's update adds to the sum; the rest is left in ``feedback``."""
+    share = update.weight / common.weight
+    moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
+    changes = {name: moved[name] for name in common.bases}
+    changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
+    for name, kept in feedback.items():
+        changes[name].add_(kept, alpha=common.config.traffic.feedback)
+    values = {
+        part: value * share
+        for name, change in changes.items()
+        for part, value in products(common, name, change).items()
+    }
+    squares = [mean_squares(common, part, values[part]) for part in common.exponents]
+    values[SQUARES] = torch.cat(squares)
+    if common.looks:
+        values[ROOTS] = roots(common, update) * share
+    parts = {
+        part: encode(value, common.units[part], common.ring(part, common.t), stream)
+        for part, value in values.items()
+    }
+    for name, change in changes.items():
+        feedback[name] = less(change, common, name, parts, share)
+    weight = round(update.weight * 2**FIXED)
+    return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
 
 
 def products(common: Common, name: str, change: Tensor) -> Parameters:
@@ -201,9 +203,8 @@ def follower(owner: DataOwner) -> Follower:
     return owner.part("changes", lambda: Follower(owner))
 
 
-def sizes_of_parts(plan: Plan) -> dict[str, tuple[int, ...]]:
+def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
     """The sizes of all parts that a change may have."""
-    common = first_common(plan, 1, 1.0)
     sizes: dict[str, tuple[int, ...]] = {REST: (len(common.units[REST]),)}
     for name, basis in common.bases.items():
         long, short = sides(common.phi[name].shape)
@@ -216,7 +217,7 @@ def sizes_of_parts(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
     """Whole numbers, in parts that the plan knows; second moments are not always there."""
-    sizes = sizes_of_parts(plan)
+    sizes = sizes_of_parts(first_common(plan, 1, 1.0))
 
     def strange(parts: Mapping[str, Tensor]) -> str | None:
         wanted = {name: Ints(size) for name, size in sizes.items()}
@@ -234,9 +235,14 @@ def strange_change(plan: Plan, owner: OwnerId, turn: object, change: Change) -> 
         return DIVERGED
     if weight != (agreed := plan.weights.get(owner, weight)):
         return f"weight {weight:g}, where {agreed:g} was agreed"
-    for part, found in change.parts.items():
-        most = Ring(8 * found.element_size(), len(plan.nodes)).most
-        if found.numel() and int(found.abs().max()) > most:
+    return beyond_share(change.parts, len(plan.nodes))
+
+
+def beyond_share(parts: Mapping[str, Tensor], owners: int) -> str | None:
+    """A part with numbers that an honest owner of so many could not send."""
+    for part, found in parts.items():
+        most = Ring(8 * found.element_size(), owners).most
+        if found.numel() and max(int(found.max()), -int(found.min())) > most:
             return f"{part} with numbers beyond {most}, an owner's share"
     return None
 
@@ -288,11 +294,11 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         mine.kept = common.t, common.phi
     update = owner.local_update_c(Ask(turn.t))
     if not all(map(all_finite, update.phi.values())):
-        sizes = sizes_of_parts(owner.plan).items()
+        sizes = sizes_of_parts(common).items()
         nothing = {part: torch.zeros(size, dtype=torch.int8) for part, size in sizes}
         return Change(nothing, 0, 0, 0, 0)
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
-    return mine.change(update, owner.steps(turn.t), stream)
+    return change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
 
 
 @procedure(

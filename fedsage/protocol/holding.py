@@ -22,14 +22,19 @@ from fedsage.protocol.plan import Plan
 @lru_cache(maxsize=4)
 def first_common(plan: Plan, owners: int, weight: float) -> Common:
     """Before the first round: it follows from the plan and who takes part."""
-    config, phi = plan.config, plan.phi.phi
+    how = plan.config.classifier
+    steps = max(1.0, weight / how.batch_size) * how.local_epochs * 4  # they are η long at most
+    return new_common(plan, plan.phi.phi, owners, weight, how.eta * steps)
+
+
+def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: float) -> Common:
+    """Before the first round of some weights, which an owner moves by about ``size``."""
+    config = plan.config
     rank = config.traffic.rank if config.traffic.how == "low-rank" else 0
     large = [name for name, one in phi.items() if rank and is_large(one.shape, rank)]
     bases: Parameters = {}
     partners: Parameters = {}
     exponents: dict[str, Exponents] = {}
-    steps = max(1.0, weight / config.classifier.batch_size) * config.classifier.local_epochs
-    size = config.classifier.eta * steps * 4  # Adam's steps are η long at most
     common = Common(
         config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents
     )

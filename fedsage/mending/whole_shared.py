@@ -15,7 +15,7 @@ from fedsage.models.gen_learner import GenState
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.averaging import everything, for_owners, news_of
-from fedsage.protocol.changes import News, beyond_share, change_of, sizes_of_parts
+from fedsage.protocol.changes import News, beyond_share, sizes_of_parts
 from fedsage.protocol.common import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
@@ -29,6 +29,7 @@ from fedsage.protocol.messages import (
     divided,
     message,
 )
+from fedsage.protocol.own_change import change_of
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure

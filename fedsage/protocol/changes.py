@@ -8,7 +8,7 @@ it is sent the next time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fedsage.config import Config
 from fedsage.errors import ProtocolError
-from fedsage.models.derived import factored, has_moments
-from fedsage.models.low_rank import sides, tall
+from fedsage.models.derived import has_moments
+from fedsage.models.low_rank import sides
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
-from fedsage.privacy.sums import Ring, decode, encode
+from fedsage.privacy.sums import Ring
 from fedsage.protocol.common import (
     FIXED,
     LEFT,
@@ -44,11 +44,12 @@ from fedsage.protocol.messages import (
     message,
     misfit,
 )
+from fedsage.protocol.own_change import change_of
 from fedsage.protocol.owner import DataOwner, too_many_hits
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
-from fedsage.rng import Stream, generator
+from fedsage.rng import generator
 
 
 @message
@@ -126,76 +127,6 @@ class Follower:
         if self.common is None or self.common.t != t:
             raise ProtocolError(f"it does not hold the classifier after {t} rounds")
         return self.common
-
-
-def change_of(
-    common: Common, update: ClassifierUpdate, steps: int, feedback: Parameters, stream: Stream
-) -> Change:
-    """What an owner's update adds to the sum; the rest is left in ``feedback``."""
-    share = update.weight / common.weight
-    moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
-    changes = {name: moved[name] for name in common.bases}
-    changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
-    for name, kept in feedback.items():
-        changes[name].add_(kept, alpha=common.config.traffic.feedback)
-    values = {
-        part: value * share
-        for name, change in changes.items()
-        for part, value in products(common, name, change).items()
-    }
-    squares = [mean_squares(common, part, values[part]) for part in common.exponents]
-    values[SQUARES] = torch.cat(squares)
-    if common.looks:
-        values[ROOTS] = roots(common, update) * share
-    parts = {
-        part: encode(value, common.units[part], common.ring(part, common.t), stream)
-        for part, value in values.items()
-    }
-    for name, change in changes.items():
-        feedback[name] = less(change, common, name, parts, share)
-    weight = round(update.weight * 2**FIXED)
-    return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
-
-
-def products(common: Common, name: str, change: Tensor) -> Parameters:
-    """What is sent of a change: Δ·Q and Δᵀ·P of a large weight, and the rest as it is."""
-    if name == REST:
-        return {REST: change}
-    matrix, (q, p) = tall(change), common.multiplied[name]
-    return {LEFT + name: matrix @ q, RIGHT + name: matrix.T @ p}
-
-
-def mean_squares(common: Common, part: str, values: Tensor) -> Tensor:
-    """How large the numbers of a part are: of every column, or of every small weight."""
-    if part != REST:
-        return values.square().mean(dim=0)
-    sizes = [common.phi[name].numel() for name in common.small]
-    return torch.stack([one.square().mean() for one in torch.split(values, sizes)])
-
-
-def less(
-    change: Tensor, common: Common, name: str, parts: Mapping[str, Tensor], share: float
-) -> Tensor:
-    """What is left of a change once the whole numbers that were sent are taken off."""
-    if name == REST:
-        sent = decode(parts[REST], common.units[REST]).float()
-        return change.sub_(sent, alpha=1 / share)
-    left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
-    q, _ = common.multiplied[name]
-    right = decode(parts[RIGHT + name], common.units[RIGHT + name])
-    beyond = common.missed(name, left, right).float()
-    matrix = tall(change).addmm_(left, q.T, alpha=-1 / share)
-    matrix.addmm_(common.partners[name].float(), beyond.T, alpha=-1 / share)
-    return change
-
-
-def roots(common: Common, update: ClassifierUpdate) -> Tensor:
-    """The roots of second moments, by rows and columns, of all weights."""
-    found: Parameters = {}
-    for name in update.phi:
-        steps = float(update.moments[f"{name}.step"])
-        found |= factored(name, update.moments[f"{name}.exp_avg_sq"], steps)
-    return torch.cat([found[root] for root in common.root_sizes])
 
 
 def follower(owner: DataOwner) -> Follower:
@@ -297,6 +228,8 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         sizes = sizes_of_parts(common).items()
         nothing = {part: torch.zeros(size, dtype=torch.int8) for part, size in sizes}
         return Change(nothing, 0, 0, 0, 0)
+    if common.looks:
+        update = replace(update, moments=moments_of(owner.optimizer, owner.model))
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
     return change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
 

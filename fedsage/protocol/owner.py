@@ -167,7 +167,7 @@ class DataOwner:
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
                 given = self.split.train, how, stream
                 loss = train_epoch(self.model, self.optimizer, graph, *given)
-        averaged = how.moments == "averaged"
+        averaged = how.moments == "averaged" and in_full(self.config)
         return ClassifierUpdate(
             phi=parameters_of(self.model),
             moments=moments_of(self.optimizer, self.model) if averaged else {},

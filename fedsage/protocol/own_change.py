@@ -1,0 +1,86 @@
+"""What one owner's training adds to the sum of changes, in whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedsage.models.derived import factored
+from fedsage.models.low_rank import tall
+from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import decode, encode
+from fedsage.protocol.common import FIXED, LEFT, REST, RIGHT, ROOTS, SQUARES, Change, Common
+from fedsage.protocol.messages import ClassifierUpdate
+from fedsage.rng import Stream
+
+
+def change_of(
+    common: Common, update: ClassifierUpdate, steps: int, feedback: Parameters, stream: Stream
+) -> Change:
+    """What an owner's update adds to the sum; the rest is left in ``feedback``."""
+    share = update.weight / common.weight
+    moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
+    changes = {name: moved[name] for name in common.bases}
+    changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
+    for name, kept in feedback.items():
+        changes[name].add_(kept, alpha=common.config.traffic.feedback)
+    values = {
+        part: value * share
+        for name, change in changes.items()
+        for part, value in products(common, name, change).items()
+    }
+    squares = [mean_squares(common, part, values[part]) for part in common.exponents]
+    values[SQUARES] = torch.cat(squares)
+    if common.looks:
+        values[ROOTS] = roots(common, update) * share
+    parts = {
+        part: encode(value, common.units[part], common.ring(part, common.t), stream)
+        for part, value in values.items()
+    }
+    for name, change in changes.items():
+        feedback[name] = less(change, common, name, parts, share)
+    weight = round(update.weight * 2**FIXED)
+    return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
+
+
+def products(common: Common, name: str, change: Tensor) -> Parameters:
+    """What is sent of a change: Δ·Q and Δᵀ·P of a large weight, and the rest as it is."""
+    if name == REST:
+        return {REST: change}
+    matrix, (q, p) = tall(change), common.multiplied[name]
+    return {LEFT + name: matrix @ q, RIGHT + name: matrix.T @ p}
+
+
+def mean_squares(common: Common, part: str, values: Tensor) -> Tensor:
+    """How large the numbers of a part are: of every column, or of every small weight."""
+    if part != REST:
+        return values.square().mean(dim=0)
+    sizes = [common.phi[name].numel() for name in common.small]
+    return torch.stack([one.square().mean() for one in torch.split(values, sizes)])
+
+
+def less(
+    change: Tensor, common: Common, name: str, parts: Mapping[str, Tensor], share: float
+) -> Tensor:
+    """What is left of a change once the whole numbers that were sent are taken off."""
+    if name == REST:
+        sent = decode(parts[REST], common.units[REST]).float()
+        return change.sub_(sent, alpha=1 / share)
+    left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
+    q, _ = common.multiplied[name]
+    right = decode(parts[RIGHT + name], common.units[RIGHT + name])
+    beyond = common.missed(name, left, right).float()
+    matrix = tall(change).addmm_(left, q.T, alpha=-1 / share)
+    matrix.addmm_(common.partners[name].float(), beyond.T, alpha=-1 / share)
+    return change
+
+
+def roots(common: Common, update: ClassifierUpdate) -> Tensor:
+    """The roots of second moments, by rows and columns, of all weights."""
+    found: Parameters = {}
+    for name in update.phi:
+        steps = float(update.moments[f"{name}.step"])
+        found |= factored(name, update.moments[f"{name}.exp_avg_sq"], steps)
+    return torch.cat([found[root] for root in common.root_sizes])

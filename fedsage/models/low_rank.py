@@ -46,7 +46,7 @@ def as_weight(matrix: Float[Tensor, "long short"], shape: torch.Size) -> Float[T
 def rounded(directions: Float[Tensor, "short rank"]) -> Basis:
     """An orthonormal basis of the columns' span, as all will have it."""
     q = torch.linalg.qr(directions.double()).Q
-    return torch.round(q * 2**FINENESS).to(torch.int16)
+    return torch.round(q * 2**FINENESS).to(torch.int16).contiguous()
 
 
 def random_directions(side: int, rank: int, stream: Stream) -> Float[Tensor, "side rank"]:

@@ -83,7 +83,7 @@ def as_sum(values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring) -> Who
     """Numbers in the form of a sum of all owners, to the nearest unit."""
     most = 2 ** (ring.bits - 1) - 1
     multiples = torch.round(values.double() / units(exponents)).clamp_(-most, most)
-    return multiples.to(ring.dtype).reshape(values.shape)
+    return multiples.to(ring.dtype).reshape(values.shape).contiguous()
 
 
 def exponents_for(

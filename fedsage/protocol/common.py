@@ -2,7 +2,8 @@
 
 Nobody sends φ: everybody takes the same step from the same sum of changes. The arithmetic is
 such that it gives the same bits on any machine: sums of whole numbers, products that are exact,
-and single operations that every processor rounds alike.
+and single operations that every processor rounds alike. Tensors lie in memory as they do after
+a message, since products may round otherwise where they lie otherwise.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class Common:
                 beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
                 matrix += self.partners[name].double() @ beyond.T
             found[name] = as_weight(matrix, self.phi[name].shape)
-        return {name: found[name].reshape(w.shape).float() for name, w in self.phi.items()}
+        return {n: found[n].reshape(w.shape).float().contiguous() for n, w in self.phi.items()}
 
     def after(self, total: Change, guide: Parameters) -> Common:
         """One round later: the step that everybody takes.

@@ -77,6 +77,8 @@ def test_what_all_hold_follows_from_messages_alone(graph: Graph, owners: Partiti
         assert not news[0].phi and not news[0].memory
         after = before.after(news[0].total, news[0].guide)
         assert sha256_of(after.phi) == sha256_of(classifier.phi)
+        held = [*server.common.phi.values(), *classifier.moments.values()]
+        assert all(tensor.is_contiguous() for tensor in held)
         memory = packed(after).moments
         assert sha256_of(memory) == sha256_of(classifier.moments)
 

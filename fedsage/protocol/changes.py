@@ -238,7 +238,7 @@ def strange_change(plan: Plan, owner: OwnerId, turn: object, change: Change) -> 
         return f"weight {weight:g}, where {agreed:g} was agreed"
     for part, found in change.parts.items():
         most = Ring(8 * found.element_size(), len(plan.nodes)).most
-        if found.numel() and int(found.abs().max()) > most:
+        if found.numel() and max(int(found.max()), -int(found.min())) > most:
             return f"{part} with numbers beyond {most}, an owner's share"
     return None
 

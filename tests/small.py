@@ -24,9 +24,9 @@ SMALL: dict[str, dict[str, Any]] = {
 HOWS = ("full", "low-rank")  # the forms that procedures B and F are sent in
 
 
-def traffic_of(how: str) -> dict[str, object]:
+def traffic_of(how: str, rank: int = 4) -> dict[str, object]:
     """Settings by which messages go in that form, with large layers in the small run too."""
-    return {"how": how, "rank": 4}
+    return {"how": how, "rank": rank}
 
 
 def small_config(

@@ -8,11 +8,11 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
-from fedsage.protocol.changes import ByChanges
+from fedsage.protocol.averaging import averaging_of
 from fedsage.protocol.exchange import NO_CLASSIFIER, Exchange, Progress, RoundRecord
 from fedsage.protocol.messages import Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.server import ByModels, Rule, average, share_of_hits
+from fedsage.protocol.server import Rule, average, share_of_hits
 from fedsage.registry import Registry, is_file, run_file
 
 Selection: TypeAlias = Literal["validation", "last"]
@@ -76,7 +76,7 @@ def fedsage(
         start.best_round, start.best_validation, start.best_view, {},
     )  # fmt: skip
     traffic = exchange.plan.config.traffic
-    server = ByModels(exchange, rule) if traffic.how == "full" else ByChanges(exchange, rule)
+    server = averaging_of(exchange, rule)
     server.start(classifier)
     t = start.t - 1
     for t in exchange.rounds(rounds_c, start.t):

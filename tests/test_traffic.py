@@ -13,7 +13,7 @@ from tests.small import SMALL
 def record_of(method: str, how: str, **classifier: object) -> RunRecord:
     settings = {
         "run": {"method": method},
-        "traffic": {"how": how, "rank": 4},
+        "traffic": {"how": how, "rank": 2},
         "classifier": {"rounds_c": 4, "selection": "last", **classifier},
         "neighgen": {"rounds_gen": 2, "batch_size": 16},
     }

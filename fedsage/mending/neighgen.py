@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache, reduce
+from functools import reduce
 
 from jaxtyping import Float
 from torch import Tensor
 
-from fedsage.config import NeighGenConfig
-from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.errors import PrivacyError
 from fedsage.graph.impair import num_hidden
+from fedsage.mending.generator import (
+    GenDone,
+    check_generator,
+    hg_of,
+    learner,
+    local_steps,
+    partners_of,
+    refuse_few,
+    refuse_unfit,
+)
+from fedsage.mending.offers import carried_bytes
 from fedsage.mending.way import way_of_mending
-from fedsage.models.gen_learner import GenLearner, mean_of
-from fedsage.models.neighgen import NeighGen
+from fedsage.mending.whole_neighgen import exchange_in_whole_numbers
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import UPDATE, norm_of
@@ -28,12 +37,10 @@ from fedsage.protocol.messages import (
     combined,
     form_of,
     message,
-    misfit,
 )
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Sealed, Summed, procedure
-from fedsage.rng import Stream, generator
+from fedsage.protocol.procedures import Sealed, Summed, in_full, procedure
 
 
 @message
@@ -67,38 +74,6 @@ class GenGradient:
     hg: Parameters  # empty where there is no other owner
 
 
-@message
-class GenDone:
-    """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
-
-    loss: float  # Eq. (5), what D_i sees of it
-    degree: float  # L^d
-    feature: float  # L^f, first term
-    classification: float  # L^c
-
-
-def learner(owner: DataOwner) -> GenLearner:
-    """NeighGen at this owner."""
-
-    def new() -> GenLearner:
-        config, train, shape = owner.config, owner.split.train, owner.plan.shape
-        how = config.neighgen, config.classifier.fanouts, owner.seed, config.run.device
-        return GenLearner(owner.id, owner.graph, train, shape, *how)
-
-    return owner.part("neighgen", new)
-
-
-@cache
-def blank(num_features: int, settings: NeighGenConfig) -> NeighGen:
-    """A NeighGen as it is in a run with these settings, for its shapes alone."""
-    return NeighGen(num_features, settings, generator(0, "shapes alone"))
-
-
-def hg_of(plan: Plan) -> Parameters:
-    """H^g with some weights or other."""
-    return blank(plan.d_x, plan.config.neighgen).hg.state_dict()
-
-
 def offer_form(plan: Plan) -> dict[str, Form]:
     """The form of an offer."""
     gen = plan.config.neighgen
@@ -121,6 +96,7 @@ def gradient_form(plan: Plan) -> dict[str, Form]:
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
     "batch of your nodes and the weights of your generator, which the server hands to all "
     "other owners.",
+    when=in_full,
 )
 def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
     r"""Procedure C (LocalRequest): :math:`Z_i^t` of a batch on Ḡ_i, and :math:`H^g_i`.
@@ -143,26 +119,17 @@ def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
     sizes=lambda phi, offers, reply: {UPDATE: max(map(norm_of, reply.of.values()), default=0)},
     leaves="In each of these rounds: gradients that tell the others how far their generated "
     "features are from your nearest nodes.",
+    when=in_full,
 )
 def feed_forward(owner: DataOwner, offers: GenOffers) -> GenGradients:
     r"""Procedure D (FeedForward): for every other :math:`D_j` the gradient of its L^f.
 
     Refuses a batch that is so small that the gradient would show single rows of X_i.
     """
-    form, least = offer_form(owner.plan), owner.config.neighgen.min_batch
+    form = offer_form(owner.plan)
     for j, offer in offers.of.items():
-        if len(offer.z) < least:
-            raise PrivacyError(
-                f"Owner {j} asks owner {owner.id} for a gradient over {len(offer.z)} "
-                f"embeddings, but below {least} it would show single rows of features. "
-                "Raise neighgen.batch_size, leave out owners that are so small, or lower "
-                "neighgen.min_batch only if you accept that risk."
-            )
-        if why := misfit(offer, form):
-            raise ProtocolError(
-                f"Owner {j}'s generator does not fit the agreed shape: {why}. Do all owners "
-                "use the same settings?"
-            )
+        refuse_few(owner, j, len(offer.z))
+        refuse_unfit(offer, form, j)
     own = learner(owner)
     return GenGradients(
         {j: own.gradient_for(j, offer.t, offer.z, offer.hg) for j, offer in offers.of.items()}
@@ -174,6 +141,7 @@ def feed_forward(owner: DataOwner, offers: GenOffers) -> GenGradients:
     uses=Summed,
     keeps=learner,
     leaves="In each of these rounds: the losses of your generator.",
+    when=in_full,
 )
 def update_neighgen(owner: DataOwner, gradient: GenGradient) -> GenDone:
     r"""Procedure E (UpdateNeighGen): one step on Eq. (5) with its L^f taken from Eq. (6).
@@ -192,28 +160,10 @@ def update_neighgen(owner: DataOwner, gradient: GenGradient) -> GenDone:
     return local_steps(owner, gradient.t, gradient.hg, settings.alpha * settings.lambda_f)
 
 
-def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> GenDone:
-    """The steps of one round, the first with the others' gradient."""
-    own, steps = learner(owner), range(owner.config.neighgen.local_steps)
-    done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
-    terms = ("joint", "degree", "feature", "classification")
-    return GenDone(*(mean_of([getattr(losses, term) for losses in done]) for term in terms))
-
-
 @procedure(phase="mending", owed=True)
 def mend_graph(owner: DataOwner, ask: Ask) -> Mended:
     """Algorithm 1, line 3: retrieve G'_i by NeighGen_i."""
     return owner.attach(learner(owner).generated())
-
-
-def check_generator(plan: Plan) -> None:
-    """Refuse a NeighGen whose layers do not go with the classifier's."""
-    layers, of_model = len(plan.config.neighgen.widths), len(plan.config.model.widths)
-    if layers != of_model:
-        raise ConfigError(
-            f"neighgen.widths has {layers} layers and model.widths {of_model}, but both work "
-            "on the same neighborhoods. Give as many."
-        )
 
 
 def check_batches(plan: Plan) -> None:
@@ -234,6 +184,8 @@ def check_batches(plan: Plan) -> None:
 
 def exchange_bytes(plan: Plan) -> int:
     """About how much the exchange carries: it grows with the square of owners."""
+    if not in_full(plan.config):
+        return carried_bytes(plan)
     gen, owners = plan.config.neighgen, len(plan.nodes)
     partners = min(gen.partners or owners, owners) - (0 if gen.partners else 1)
     weights = sum(4 * weight.numel() for weight in hg_of(plan).values())
@@ -247,11 +199,14 @@ def exchange_bytes(plan: Plan) -> int:
     check=check_batches,
     carries=exchange_bytes,
     sections=("mend", "neighgen"),
+    also=(exchange_in_whole_numbers.__module__,),
 )
 def by_neighgen(exchange: Exchange) -> None:
     """The paper's generator, Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
-    for t in exchange.rounds(exchange.plan.config.neighgen.rounds_gen):
-        exchange.end_round(t, asdict(server_execution_for_gen(exchange, t)))
+    config = exchange.plan.config
+    one_round = server_execution_for_gen if in_full(config) else exchange_in_whole_numbers
+    for t in exchange.rounds(config.neighgen.rounds_gen):
+        exchange.end_round(t, asdict(one_round(exchange, t)))
     exchange.all(mend_graph, Ask(0))
 
 
@@ -278,17 +233,6 @@ def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
     }  # fmt: skip
     del offers, asked, replies  # M² gradients: no need to keep them while their sums are sent
     return exchange.mean(update_neighgen, sums)  # E
-
-
-def partners_of(
-    owners: Sequence[OwnerId], count: int, stream: Stream
-) -> dict[OwnerId, list[OwnerId]]:
-    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
-    others = {i: [j for j in owners if j != i] for i in owners}
-    if not 0 < count < len(owners) - 1:
-        return others
-    drawn = {i: stream.choice(each, count, replace=False) for i, each in others.items()}
-    return {i: sorted(each.tolist()) for i, each in drawn.items()}
 
 
 def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:

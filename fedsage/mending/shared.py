@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from fedsage.mending.neighgen import (
+from fedsage.mending.generator import (
     GenDone,
     blank,
     check_generator,
@@ -13,13 +13,14 @@ from fedsage.mending.neighgen import (
     local_steps,
 )
 from fedsage.mending.way import way_of_mending
+from fedsage.mending.whole_shared import share_by_changes
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.guard import UPDATE, distance_of
 from fedsage.protocol.messages import Mended, divided, form_of, message
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.procedures import Summed, in_full, procedure
 from fedsage.protocol.server import average
 
 
@@ -47,6 +48,7 @@ class NeighGenUpdate:
     keeps=learner,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: the weights of the "
     "generator after training on your nodes, and its losses.",
+    when=in_full,
 )
 def update_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> NeighGenUpdate:
     """FedAvg of NeighGen: train what everybody shares on Eq. (5).
@@ -75,10 +77,14 @@ def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
     rounds=lambda config: config.neighgen.rounds_gen,
     check=check_generator,
     sections=("mend", "neighgen"),
+    also=(share_by_changes.__module__,),
 )
 def by_shared_neighgen(exchange: Exchange) -> None:
     """One NeighGen for all owners, trained by federated averaging: the paper's ablation."""
     plan = exchange.plan
+    if not in_full(plan.config):
+        exchange.all(receive_shared_neighgen, SharedNeighGen(*share_by_changes(exchange)))
+        return
     settings = plan.config.neighgen
     theta = exchange.kept or parameters_of(NeighGen(plan.d_x, settings, plan.stream("theta")))
     shared = SharedNeighGen(exchange.journal.start.t, theta)

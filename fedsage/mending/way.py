@@ -1,7 +1,7 @@
 """What a way of mending is: what the server does until every owner has its G'_i.
 
-The procedures that it asks owners for are those that stand in the same file, and an owner that
-agreed to it answers no others.
+The procedures that it asks owners for are those that stand in the same file, or in one that it
+names, and an owner that agreed to it answers no others.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class Way:
     carries: Callable[[Plan], int]
     sections: tuple[str, ...]
     truth: Truth | None
+    also: tuple[str, ...]
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
         """What it asks owners for."""
-        return procedures_in(self.mend.__module__)
+        return procedures_in(self.mend.__module__, *self.also)
 
 
 WAYS: Registry[Way] = Registry("way of mending", "way_of_mending", "fedsage.mending")
@@ -65,6 +66,7 @@ def way_of_mending(
     carries: Callable[[Plan], int] = little,
     sections: tuple[str, ...] = ("mend",),
     truth: Truth | None = None,
+    also: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Exchange], None]], Callable[[Exchange], None]]:
     """Register the server's side of a way of mending.
 
@@ -75,10 +77,12 @@ def way_of_mending(
         carries: About how many bytes the exchange takes.
         sections: Of the settings that it depends on, of those that others do not.
         truth: Makes neighbors from the whole graph, before the run: in simulations alone.
+        also: Other modules with procedures that it asks for.
     """
 
     def register(mend: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        WAYS.add(name, Way(name, mend, rounds, check, carries, sections, truth), mend)
+        way = Way(name, mend, rounds, check, carries, sections, truth, also)
+        WAYS.add(name, way, mend)
         return mend
 
     return register

@@ -24,6 +24,7 @@ from fedsage.models.gen_training import (
     generated_neighbors,
     joint_losses,
 )
+from fedsage.models.held import FIRST, Held, first_held
 from fedsage.models.losses import cross_subgraph_feature_loss
 from fedsage.models.neighgen import Embeddings, Hg, NeighGen
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
@@ -39,6 +40,8 @@ class GenState:
     weights: Parameters  # of NeighGen, and of the φ in Eq. (5)
     moments: Parameters
     picked: Int[Tensor, " nodes"]  # ever the nearest to what others generated
+    told: Parameters  # H^g_i as others hold it; empty where they hold nothing
+    told_at: int  # since that round
 
 
 class GenLearner:
@@ -67,13 +70,15 @@ class GenLearner:
         self.squares = squared_norms(graph.x)
         self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.impaired = self.impair(0)
+        self.held: dict[int, Held] = {}  # H^g of owners, this one's too, as all others have it
+        self.asked: tuple[int, Parameters] = (FIRST, {})  # a round, and the frame for answers
 
     def state(self) -> GenState:
-        """Weights, moments, and which nodes were ever the nearest."""
+        """Weights, moments, which nodes were ever the nearest, and what others hold."""
         picked = torch.from_numpy(np.flatnonzero(self.picked))
-        return GenState(
-            parameters_of(self.models), moments_of(self.optimizer, self.models), picked
-        )
+        weights, moments = parameters_of(self.models), moments_of(self.optimizer, self.models)
+        told = self.held.get(self.owner, Held(FIRST, {}))
+        return GenState(weights, moments, picked, told.hg, told.t)
 
     def restore(self, state: GenState) -> None:
         """Go on from there."""
@@ -81,6 +86,7 @@ class GenLearner:
         load_moments(self.optimizer, self.models, state.moments)
         self.picked[:] = False
         self.picked[state.picked.numpy()] = True
+        self.held = {self.owner: Held(state.told_at, state.told)} if state.told else {}
 
     def impair(self, t: int) -> Impaired:
         """Ḡ_i of round t."""
@@ -109,8 +115,21 @@ class GenLearner:
         """A copy of the weights of H^g_i."""
         return parameters_of(self.neighgen.hg)
 
+    def known(self, owner: int) -> Held:
+        """H^g of an owner as this one holds it."""
+        first = (self.graph.num_features, self.settings, self.seed)
+        return self.held.get(owner) or first_held(*first)
+
     def gradient_for(self, other: int, t: int, z: Embeddings, hg: Parameters) -> Parameters:
-        """Procedure D for one other owner: the gradient of L^f_{other, i} in its H^g.
+        """Procedure D for one other owner: the gradient of L^f_{other, i} in its H^g."""
+        gradient, found = self.gradient_at(other, t, z, hg)
+        self.picked[found] = True
+        return gradient
+
+    def gradient_at(
+        self, other: int, t: int, z: Embeddings, hg: Parameters
+    ) -> tuple[Parameters, NodeIds]:
+        """The gradient of L^f_{other, i}, and the nodes that were nearest.
 
         Note:
             It is zero where fewer than ``min_batch`` neighbors are generated from ``z``: it
@@ -122,13 +141,13 @@ class GenLearner:
         named = dict(self.guest.named_parameters())
         fgen = {name: weight for name, weight in named.items() if name.startswith("fgen.")}
         if len(of) < self.settings.min_batch:
-            return {name: torch.zeros_like(weight).cpu() for name, weight in fgen.items()}
+            zeros = {name: torch.zeros_like(weight).cpu() for name, weight in fgen.items()}
+            return zeros, np.empty(0, dtype=np.int64)
         loss, found = cross_subgraph_feature_loss(
             rows, len(z), self.graph.x, self.squares, self.settings.memory_mb * 2**20
         )
-        self.picked[found] = True
         gradients = torch.autograd.grad(loss, list(fgen.values()))
-        return {name: each.cpu() for name, each in zip(fgen, gradients, strict=True)}
+        return {name: each.cpu() for name, each in zip(fgen, gradients, strict=True)}, found
 
     def step(self, t: int, step: int, others: Parameters, weight: float) -> Losses:
         """One optimizer step on Eq. (5), with ``weight`` times the others' gradient in H^g."""

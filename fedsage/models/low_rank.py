@@ -19,9 +19,9 @@ Basis = Int[Tensor, "short rank"]
 
 
 def is_large(shape: torch.Size, rank: int) -> bool:
-    """Whether a weight has at most half as many numbers in this rank."""
+    """Whether a weight has at most a third as many numbers in this rank."""
     long, short = sides(shape)
-    return 2 * rank * (long + short) <= long * short
+    return 3 * rank * (long + short) <= long * short
 
 
 def sides(shape: torch.Size) -> tuple[int, int]:

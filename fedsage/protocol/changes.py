@@ -7,9 +7,9 @@ it is sent the next time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,23 +20,19 @@ from fedsage.models.derived import factored, has_moments
 from fedsage.models.low_rank import sides, tall
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
-from fedsage.privacy.sums import Ring, as_sum, decode, encode
+from fedsage.privacy.sums import Ring, decode, encode
 from fedsage.protocol.common import (
     FIXED,
     LEFT,
-    NO_CHANGE,
     REST,
     RIGHT,
     ROOTS,
     SQUARES,
     Change,
     Common,
-    first_common,
-    packed,
-    unpacked,
 )
-from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.guard import all_finite
+from fedsage.protocol.guard import DIVERGED, all_finite
+from fedsage.protocol.holding import first_common, unpacked
 from fedsage.protocol.messages import (
     Ask,
     Classifier,
@@ -51,7 +47,6 @@ from fedsage.protocol.messages import (
 from fedsage.protocol.owner import DataOwner, too_many_hits
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
-from fedsage.protocol.server import Rule, average
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import Stream, generator
 
@@ -68,8 +63,8 @@ class Turn:
 class News:
     """Procedure B, S → every D_i: what it takes to hold what all hold after ``t`` rounds.
 
-    At the start that follows from the plan. Then it is the sum of changes and the next Q, and
-    for who was away all of it. Without any of these it is the φ that was kept.
+    At the start that follows from the plan. Then it is the sum of changes with the server's
+    guide to it, and for who was away all of it. Without any of these it is the φ that was kept.
     """
 
     t: int
@@ -78,7 +73,7 @@ class News:
     phi: Parameters
     memory: Parameters
     total: Change
-    bases: Parameters
+    guide: Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,7 @@ class Follower:
         """Hold what the others hold."""
         plan = self.owner.plan
         if news.total.count:
-            common = self.held(news.t - 1).after(news.total, news.bases)
+            common = self.held(news.t - 1).after(news.total, news.guide)
         elif news.memory:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
         elif news.t == 0:
@@ -132,32 +127,34 @@ class Follower:
             raise ProtocolError(f"it does not hold the classifier after {t} rounds")
         return self.common
 
-    def change(self, update: ClassifierUpdate, steps: int, stream: Stream) -> Change:
-        """What this owner's update adds to the sum; the rest is kept for the next time."""
-        assert self.common is not None
-        common, share = self.common, update.weight / self.common.weight
-        moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
-        changes = {name: moved[name] for name in common.bases}
-        changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
-        for name, kept in self.feedback.items():
-            changes[name].add_(kept, alpha=self.owner.config.traffic.feedback)
-        values = {
-            part: value * share
-            for name, change in changes.items()
-            for part, value in products(common, name, change).items()
-        }
-        squares = [mean_squares(common, part, values[part]) for part in common.exponents]
-        values[SQUARES] = torch.cat(squares)
-        if common.looks:
-            values[ROOTS] = roots(common, update) * share
-        parts = {
-            part: encode(value, common.units[part], common.ring(part, common.t), stream)
-            for part, value in values.items()
-        }
-        for name, change in changes.items():
-            self.feedback[name] = less(change, common, name, parts, share)
-        weight = round(update.weight * 2**FIXED)
-        return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
+
+def change_of(
+    common: Common, update: ClassifierUpdate, steps: int, feedback: Parameters, stream: Stream
+) -> Change:
+    """What an owner's update adds to the sum; the rest is left in ``feedback``."""
+    share = update.weight / common.weight
+    moved = {name: phi - common.unmoved[name] for name, phi in update.phi.items()}
+    changes = {name: moved[name] for name in common.bases}
+    changes[REST] = torch.cat([moved[name].flatten() for name in common.small])
+    for name, kept in feedback.items():
+        changes[name].add_(kept, alpha=common.config.traffic.feedback)
+    values = {
+        part: value * share
+        for name, change in changes.items()
+        for part, value in products(common, name, change).items()
+    }
+    squares = [mean_squares(common, part, values[part]) for part in common.exponents]
+    values[SQUARES] = torch.cat(squares)
+    if common.looks:
+        values[ROOTS] = roots(common, update) * share
+    parts = {
+        part: encode(value, common.units[part], common.ring(part, common.t), stream)
+        for part, value in values.items()
+    }
+    for name, change in changes.items():
+        feedback[name] = less(change, common, name, parts, share)
+    weight = round(update.weight * 2**FIXED)
+    return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
 
 
 def products(common: Common, name: str, change: Tensor) -> Parameters:
@@ -185,7 +182,10 @@ def less(
         return change.sub_(sent, alpha=1 / share)
     left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
     q, _ = common.multiplied[name]
-    tall(change).addmm_(left, q.T, alpha=-1 / share)
+    right = decode(parts[RIGHT + name], common.units[RIGHT + name])
+    beyond = common.missed(name, left, right).float()
+    matrix = tall(change).addmm_(left, q.T, alpha=-1 / share)
+    matrix.addmm_(common.partners[name].float(), beyond.T, alpha=-1 / share)
     return change
 
 
@@ -203,9 +203,8 @@ def follower(owner: DataOwner) -> Follower:
     return owner.part("changes", lambda: Follower(owner))
 
 
-def sizes_of_parts(plan: Plan) -> dict[str, tuple[int, ...]]:
+def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
     """The sizes of all parts that a change may have."""
-    common = first_common(plan, 1, 1.0)
     sizes: dict[str, tuple[int, ...]] = {REST: (len(common.units[REST]),)}
     for name, basis in common.bases.items():
         long, short = sides(common.phi[name].shape)
@@ -218,7 +217,7 @@ def sizes_of_parts(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
     """Whole numbers, in parts that the plan knows; second moments are not always there."""
-    sizes = sizes_of_parts(plan)
+    sizes = sizes_of_parts(first_common(plan, 1, 1.0))
 
     def strange(parts: Mapping[str, Tensor]) -> str | None:
         wanted = {name: Ints(size) for name, size in sizes.items()}
@@ -233,11 +232,16 @@ def strange_change(plan: Plan, owner: OwnerId, turn: object, change: Change) -> 
     """A weight that was not agreed on, or numbers beyond an owner's share of the ring."""
     weight = change.weight / 2**FIXED
     if change.count != 1 or not weight > 0:
-        return "training diverged there: lower classifier.eta, or check the scale of features"
+        return DIVERGED
     if weight != (agreed := plan.weights.get(owner, weight)):
         return f"weight {weight:g}, where {agreed:g} was agreed"
-    for part, found in change.parts.items():
-        most = Ring(8 * found.element_size(), len(plan.nodes)).most
+    return beyond_share(change.parts, len(plan.nodes))
+
+
+def beyond_share(parts: Mapping[str, Tensor], owners: int) -> str | None:
+    """A part with numbers that an honest owner of so many could not send."""
+    for part, found in parts.items():
+        most = Ring(8 * found.element_size(), owners).most
         if found.numel() and max(int(found.max()), -int(found.min())) > most:
             return f"{part} with numbers beyond {most}, an owner's share"
     return None
@@ -290,11 +294,11 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         mine.kept = common.t, common.phi
     update = owner.local_update_c(Ask(turn.t))
     if not all(map(all_finite, update.phi.values())):
-        sizes = sizes_of_parts(owner.plan).items()
+        sizes = sizes_of_parts(common).items()
         nothing = {part: torch.zeros(size, dtype=torch.int8) for part, size in sizes}
         return Change(nothing, 0, 0, 0, 0)
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
-    return mine.change(update, owner.steps(turn.t), stream)
+    return change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
 
 
 @procedure(
@@ -310,84 +314,3 @@ def receive_change(owner: DataOwner, news: News) -> Hits:
     """Procedure B, received: take the step that all take, and judge φ on validation nodes."""
     follower(owner).take(news)
     return owner.hits(owner.split.val)
-
-
-class ByChanges:
-    """The server's side: it adds up, takes the step itself, and hands out the sum."""
-
-    def __init__(self, exchange: Exchange, rule: Rule) -> None:
-        self.exchange, self.rule = exchange, rule
-        self.kept: Sequence[OwnerId] = ()  # who kept the best φ so far
-
-    def start(self, classifier: Classifier) -> None:
-        """All hold what there was when the run was stopped, or what the plan says."""
-        plan, owners = self.exchange.plan, len(self.exchange.owners)
-        if classifier.moments:
-            self.common = unpacked(plan.config, classifier)
-            news = everything(self.common)
-        else:
-            weight = sum(plan.nodes) / len(plan.nodes) * plan.config.data.train
-            weighted = plan.config.classifier.weighting == "nodes"
-            self.common = first_common(plan, owners, weight if weighted else 1.0)
-            news = news_of(self.common)
-        self.exchange.sum(receive_change, news)
-        if not classifier.moments:
-            _, later, first = full_sizes(plan)
-            self.exchange.engine.traffic["training"].full_down -= owners * (later - first)
-
-    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B: φ after this round, the owners' mean loss, their hits."""
-        exchange, common = self.exchange, self.common
-        holding = exchange.answered[receive_change.name]
-        combine = add_up if self.rule is average else partial(ruled, self.rule, common)
-        total = exchange.sum(local_change_c, Turn(t, keep), combine)
-        if keep:
-            self.kept = exchange.answered[local_change_c.name]
-        bases = common.next_bases(total)
-        needed = {p: n for p, n in total.parts.items() if not p.startswith(RIGHT)}
-        told = replace(total, parts=needed)
-        self.common = common.after(told, bases)
-        step = news_of(self.common, told, bases)
-        news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
-        hits = exchange.sum(receive_change, news)
-        return packed(self.common), total.loss / total.count / 2**FIXED, hits
-
-    def end(self, best: Classifier, t: int, last: int) -> None:
-        """All hold the best φ, of round ``t``: who kept it takes it out again."""
-        current = t == last
-        has = self.exchange.answered[receive_change.name] if current else self.kept
-        if current and len(has) == len(self.exchange.owners):
-            return
-        whole = News(t + 1, 0, 0.0, best.phi, {}, NO_CHANGE, {})
-        again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
-        asked = {i: again if i in has and not current else whole for i in self.exchange.owners}
-        self.exchange.sum(receive_change, asked)
-
-
-def news_of(common: Common, total: Change = NO_CHANGE, bases: Parameters | None = None) -> News:
-    """What it takes to go on for who holds what came before."""
-    return News(common.t, common.owners, common.weight, {}, {}, total, bases or {})
-
-
-def everything(common: Common) -> News:
-    """For who does not."""
-    all_of_it = packed(common)
-    return News(
-        common.t, common.owners, common.weight, all_of_it.phi, all_of_it.moments, NO_CHANGE, {}
-    )
-
-
-def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
-    """One change of many, by a rule that looks at each, in the same whole numbers."""
-    weights = [change.weight / 2**FIXED for change in changes]
-    decoded = [
-        {p: decode(n, common.units[p]) * (common.weight / weight) for p, n in one.parts.items()}
-        for one, weight in zip(changes, weights, strict=True)
-    ]
-    chosen, back = rule(decoded, weights), sum(weights) / common.weight
-    total = add_up(changes)
-    parts = {
-        part: as_sum(values * back, common.units[part], common.ring(part, common.t))
-        for part, values in chosen.items()
-    }
-    return replace(total, parts=parts)

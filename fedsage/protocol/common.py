@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -30,18 +30,15 @@ from fedsage.models.derived import (
 from fedsage.models.low_rank import (
     as_weight,
     directions,
-    is_large,
-    random_directions,
     rounded,
-    sides,
     spanned,
 )
 from fedsage.models.parameters import Parameters, sha256_of, under
-from fedsage.privacy.sums import Exponents, Ring, decode, exponents_for, ring_for
-from fedsage.protocol.messages import Classifier, message
-from fedsage.protocol.plan import Plan
+from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
+from fedsage.protocol.messages import message
 
 LEFT, RIGHT = "left/", "right/"  # of a large weight: Δ·Q and Δᵀ·P
+NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # of what the server says
 REST = "rest"  # all other weights, one after the other
 SQUARES, ROOTS = "squares", "roots"  # how large parts are; second moments
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet, and numbers have more bits
@@ -49,6 +46,7 @@ ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean sq
 SQUARES_FINENESS = 18  # bits below the square of the largest value
 SPREAD = 24  # bits between the units of two columns, so that products stay exact
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
+GUIDE = Ring(16, 1)  # of what the server says
 FIXED = 20  # bits after the point of weights and losses
 
 
@@ -166,31 +164,37 @@ class Common:
                 found |= moments_for(name, first, root, self.pace)
         return found
 
-    def changes_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
+    def changes_in(
+        self, parts: Mapping[str, Tensor], guide: Mapping[str, Tensor], share: float
+    ) -> Parameters:
         """The changes of weights that whole numbers stand for, times ``share``."""
         rest = decode(parts[REST], self.units[REST]) * share
         sizes = [self.phi[name].numel() for name in self.small]
         found = dict(zip(self.small, torch.split(rest, sizes), strict=True))
         for name, basis in self.bases.items():
             left = decode(parts[LEFT + name], self.units[LEFT + name])
-            found[name] = as_weight(spanned(left, basis) * share, self.phi[name].shape)
+            matrix = spanned(left, basis) * share
+            if BEYOND + name in guide:
+                beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
+                matrix += self.partners[name].double() @ beyond.T
+            found[name] = as_weight(matrix, self.phi[name].shape)
         return {name: found[name].reshape(w.shape).float() for name, w in self.phi.items()}
 
-    def after(self, total: Change, bases: Parameters) -> Common:
+    def after(self, total: Change, guide: Parameters) -> Common:
         """One round later: the step that everybody takes.
 
         Owners in one process take it once, and hold one and the same.
         """
-        what = sha256_of(total.parts | {f"{name}, next": q for name, q in bases.items()})
+        what = sha256_of(total.parts | guide)
         with self.stepping:
-            found = self.next.get(what) or self.moved_by(total, bases)
+            found = self.next.get(what) or self.moved_by(total, guide)
             self.next[what] = found
             return found
 
-    def moved_by(self, total: Change, bases: Parameters) -> Common:
+    def moved_by(self, total: Change, guide: Parameters) -> Common:
         """One round later."""
         share = self.weight / (total.weight / 2**FIXED)
-        new = self.changes_in(total.parts, share)
+        new = self.changes_in(total.parts, guide, share)
         pace = self.pace.after(total.steps / total.weight)
         second = self.second | self.roots_in(total.parts, share)
         return Common(
@@ -202,7 +206,7 @@ class Common:
             {name: weight + new[name] for name, weight in self.unmoved.items()},
             {name: self.next_first(name, new[name], second, pace) for name in self.first},
             second,
-            bases,
+            under("next", guide),
             under("left", total.parts),
             self.next_exponents(total),
         )
@@ -236,68 +240,40 @@ class Common:
             found[part] = np.maximum(finest, finest.max() - SPREAD)
         return found
 
-    def next_bases(self, total: Change) -> Parameters:
-        """The next Q of every large weight, from the sum of Δᵀ·P; the server's to say."""
-        return {
-            name: rounded(decode(total.parts[RIGHT + name], self.exponents[RIGHT + name]))
-            for name in self.bases
-        }
+    def guide(self, total: Change) -> Parameters:
+        """What is the server's to say: the next Q, and the part of Δ in P that Q misses.
+
+        That part is small and exact once it is in whole numbers, which every machine multiplies
+        alike.
+        """
+        found: Parameters = {}
+        for name in self.bases:
+            left, right = (
+                decode(total.parts[side + name], self.units[side + name])
+                for side in (LEFT, RIGHT)
+            )
+            found[NEXT + name] = rounded(right)
+            missed = self.missed(name, left, right) * (self.weight / (total.weight / 2**FIXED))
+            units = exponents_for(missed.abs().amax(dim=0).numpy(), GUIDE)
+            units = np.maximum(units, units.max() - SPREAD // 2)
+            found[BEYOND + name] = as_sum(missed, units, GUIDE)
+            found[UNITS + name] = torch.from_numpy(units).to(torch.int16)
+        return found
+
+    def missed(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+        """What Δᵀ·P knows of Δ beyond Δ·Q: a matrix whose product with P is to be added."""
+        (q, p), inverse = self.multiplied[name], self.inverses[name]
+        beyond = right - (q @ (left.to(q).T @ p)).to(right)
+        lengths = self.partners[name].double().norm(dim=0).clamp_min(1e-12)
+        return beyond.double() @ inverse / lengths
+
+    @cached_property
+    def inverses(self) -> Parameters:
+        """Of the products of P's columns with each other, which are not orthogonal."""
+        products = {name: (p.T @ p).double() for name, (_, p) in self.multiplied.items()}
+        return {name: torch.linalg.pinv(one, rtol=1e-3) for name, one in products.items()}
 
 
 def room(part: str) -> float:
     """How many root mean squares fit into an owner's share of the ring."""
     return next(size for start, size in ROOM.items() if part.startswith(start))
-
-
-@lru_cache(maxsize=4)
-def first_common(plan: Plan, owners: int, weight: float) -> Common:
-    """Before the first round: it follows from the plan and who takes part."""
-    config, phi = plan.config, plan.phi.phi
-    rank = config.traffic.rank if config.traffic.how == "low-rank" else 0
-    large = [name for name, one in phi.items() if rank and is_large(one.shape, rank)]
-    bases: Parameters = {}
-    partners: Parameters = {}
-    exponents: dict[str, Exponents] = {}
-    steps = max(1.0, weight / config.classifier.batch_size) * config.classifier.local_epochs
-    size = config.classifier.eta * steps * 4  # Adam's steps are η long at most
-    common = Common(
-        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents
-    )
-    for name in large:
-        long, short = sides(phi[name].shape)
-        stream = plan.stream("directions", name)
-        bases[name] = rounded(random_directions(short, rank, stream))
-        partners[name] = rounded(random_directions(long, rank, stream))
-    counts = {side + name: rank for name in large for side in (LEFT, RIGHT)}
-    for part, count in (counts | {REST: len(phi) - len(large)}).items():
-        each = np.full(count, size * room(part))
-        exponents[part] = exponents_for(each, common.ring(part, 0))
-    if has_moments(config.classifier):
-        common.first.update({name: torch.zeros_like(one) for name, one in phi.items()})
-    return common
-
-
-def packed(common: Common) -> Classifier:
-    """All of it as a message, for who was away, and as it is kept on disk."""
-    numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last]
-    groups: dict[str, Mapping[str, Tensor]] = {
-        "first": common.first, "second": common.second, "bases": common.bases,
-        "partners": common.partners,
-        "exponents": {k: torch.from_numpy(np.array(v)) for k, v in common.exponents.items()},
-    }  # fmt: skip
-    memory = {f"{group}/{k}": v for group, inside in groups.items() for k, v in inside.items()}
-    return Classifier(
-        common.phi, memory | {"numbers": torch.tensor(numbers, dtype=torch.float64)}
-    )
-
-
-def unpacked(config: Config, classifier: Classifier) -> Common:
-    """The inverse of ``packed``."""
-    memory = classifier.moments
-    owners, weight, t, steps, last = memory["numbers"].tolist()
-    exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
-    return Common(
-        config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
-        under("first", memory), under("second", memory), under("bases", memory),
-        under("partners", memory), exponents,
-    )  # fmt: skip

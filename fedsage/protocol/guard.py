@@ -17,6 +17,7 @@ from fedsage.protocol.messages import Classifier, OwnerId, leaves, misfit, tenso
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 
+DIVERGED = "numbers that are not finite"  # what an owner has, who cannot send such
 TOO_LARGE = 100.0  # times as large as usual
 UPDATE = "an update"  # the size whose median is remembered from round to round
 
@@ -46,6 +47,7 @@ class Guard:
         if procedure.uses is Summed:
             wrong |= unlike_the_others({i: one for i, one in replies.items() if not wrong[i]})
         broken = {i: not_finite(reply) for i, reply in replies.items() if not wrong[i]}
+        broken |= {i: why for i, why in wrong.items() if why == DIVERGED}
         if replies and all(broken.get(i) for i in replies):
             first = next(iter(broken.values()))
             raise ConfigError(

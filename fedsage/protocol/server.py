@@ -35,27 +35,6 @@ def server_execution_for_c(
     return classifier, update.loss, exchange.sum(DataOwner.receive_classifier, classifier)
 
 
-class ByModels:
-    """The server's side of training by full messages: φ_i and moments, as they are."""
-
-    def __init__(self, exchange: Exchange, rule: Rule) -> None:
-        self.exchange, self.rule = exchange, rule
-
-    def start(self, classifier: Classifier) -> None:
-        """All hold it."""
-        self.exchange.sum(DataOwner.receive_classifier, classifier)
-
-    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B."""
-        return server_execution_for_c(self.exchange, t, self.rule)
-
-    def end(self, best: Classifier, t: int, last: int) -> None:
-        """All hold the best φ, of round ``t``."""
-        holding = self.exchange.answered[DataOwner.receive_classifier.name]
-        if t != last or len(holding) < len(self.exchange.owners):
-            self.start(best)
-
-
 def average_updates(rule: Rule, updates: Sequence[ClassifierUpdate]) -> ClassifierUpdate:
     """One classifier of many, and one set of moments where owners sent them.
 

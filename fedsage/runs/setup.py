@@ -17,14 +17,14 @@ from fedsage.graph.split import Split, split_nodes
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
-from fedsage.protocol.changes import ByChanges
+from fedsage.protocol.changes import local_change_c
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import procedures_in
 from fedsage.protocol.server import RULES, Rule
 
-TRAINING = procedures_in(DataOwner.__module__, ByChanges.__module__)
+TRAINING = procedures_in(DataOwner.__module__, local_change_c.module)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

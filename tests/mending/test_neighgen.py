@@ -13,14 +13,13 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
+from fedsage.mending.generator import learner, partners_of
 from fedsage.mending.neighgen import (
     GenGradient,
     GenOffers,
     by_neighgen,
     feed_forward,
-    learner,
     local_request,
-    partners_of,
     scaled_sum,
     server_execution_for_gen,
     update_neighgen,

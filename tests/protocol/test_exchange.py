@@ -14,7 +14,7 @@ from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.classes import ClassLinks, count_class_links
-from fedsage.mending.neighgen import GenDone
+from fedsage.mending.generator import GenDone
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.door import Door, Link
 from fedsage.protocol.exchange import Exchange

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 
 from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
-from fedsage.mending.neighgen import GenDone, GenGradient, GenGradients, GenOffer, GenOffers
+from fedsage.mending.generator import GenDone
+from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
+from fedsage.mending.offers import (
+    Answers,
+    AnswerSum,
+    HgNews,
+    Offer,
+    Offers,
+    OfferTurn,
+    Question,
+)
 from fedsage.mending.shared import NeighGenUpdate, SharedNeighGen
 from fedsage.mending.subspace import (
     Directions,
@@ -27,6 +37,7 @@ from fedsage.mending.subspace import (
     Subspace,
     WholeSketch,
 )
+from fedsage.mending.whole_shared import NeighGenChange
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -72,6 +83,9 @@ CHANGE = Change(
     },
     2**70, 3, -1, 1,
 )  # fmt: skip
+WHOLE = {"left/w": torch.randint(-12, 13, (9, 2), dtype=torch.int8)}
+NEWS = HgNews(2, WHOLE, WEIGHTS)
+QUESTION = Question(torch.randint(-99, 99, (4, 2), dtype=torch.int8), -7, WHOLE)
 TRIED = [
     Ask(41),
     OFFER,
@@ -80,6 +94,13 @@ TRIED = [
     GenGradients({2: WEIGHTS, 1: {}}),
     GenGradient(3, WEIGHTS),
     DONE,
+    OfferTurn(3, True),
+    NEWS,
+    QUESTION,
+    Offer(3, NEWS, QUESTION),
+    Offers(3, {0: NEWS, 7: NEWS}, {7: QUESTION}),
+    Answers({2: WHOLE, 1: {}}),
+    AnswerSum(3, WHOLE, 1.5),
     SharedNeighGen(1, WEIGHTS),
     NeighGenUpdate(WEIGHTS, DONE),
     ClassLinks(torch.randn(3, 3)),
@@ -94,6 +115,7 @@ TRIED = [
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
     Hits(3, 4, 5, 10),
     CHANGE,
+    NeighGenChange(CHANGE, DONE),
     Turn(3, True),
     News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),

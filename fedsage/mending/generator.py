@@ -1,0 +1,99 @@
+"""What every way of mending with a NeighGen has: the generator at an owner, and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from fedsage.config import NeighGenConfig
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.models.gen_learner import GenLearner, mean_of
+from fedsage.models.neighgen import NeighGen
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.messages import Form, OwnerId, message, misfit
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Plan
+from fedsage.rng import Stream, generator
+
+
+@message
+class GenDone:
+    """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
+
+    loss: float  # Eq. (5), what D_i sees of it
+    degree: float  # L^d
+    feature: float  # L^f, first term
+    classification: float  # L^c
+
+
+def learner(owner: DataOwner) -> GenLearner:
+    """NeighGen at this owner."""
+
+    def new() -> GenLearner:
+        config, train, shape = owner.config, owner.split.train, owner.plan.shape
+        how = config.neighgen, config.classifier.fanouts, owner.seed, config.run.device
+        return GenLearner(owner.id, owner.graph, train, shape, *how)
+
+    return owner.part("neighgen", new)
+
+
+@cache
+def blank(num_features: int, settings: NeighGenConfig) -> NeighGen:
+    """A NeighGen as it is in a run with these settings, for its shapes alone."""
+    return NeighGen(num_features, settings, generator(0, "shapes alone"))
+
+
+def hg_of(plan: Plan) -> Parameters:
+    """H^g with some weights or other."""
+    return blank(plan.d_x, plan.config.neighgen).hg.state_dict()
+
+
+def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> GenDone:
+    """The steps of one round, the first with the others' gradient."""
+    own, steps = learner(owner), range(owner.config.neighgen.local_steps)
+    done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
+    terms = ("joint", "degree", "feature", "classification")
+    return GenDone(*(mean_of([getattr(losses, term) for losses in done]) for term in terms))
+
+
+def refuse_few(owner: DataOwner, other: OwnerId, batch: int) -> None:
+    """Refuse a batch whose gradient would show single rows of X_i."""
+    least = owner.config.neighgen.min_batch
+    if batch < least:
+        raise PrivacyError(
+            f"Owner {other} asks owner {owner.id} for a gradient over {batch} "
+            f"embeddings, but below {least} it would show single rows of features. "
+            "Raise neighgen.batch_size, leave out owners that are so small, or lower "
+            "neighgen.min_batch only if you accept that risk."
+        )
+
+
+def refuse_unfit(found: Any, form: Form, other: OwnerId) -> None:
+    """Refuse what another owner sent in a form that was not agreed."""
+    if why := misfit(found, form):
+        raise ProtocolError(
+            f"Owner {other}'s generator does not fit the agreed shape: {why}. Do all owners "
+            "use the same settings?"
+        )
+
+
+def partners_of(
+    owners: Sequence[OwnerId], count: int, stream: Stream
+) -> dict[OwnerId, list[OwnerId]]:
+    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
+    others = {i: [j for j in owners if j != i] for i in owners}
+    if not 0 < count < len(owners) - 1:
+        return others
+    drawn = {i: stream.choice(each, count, replace=False) for i, each in others.items()}
+    return {i: sorted(each.tolist()) for i, each in drawn.items()}
+
+
+def check_generator(plan: Plan) -> None:
+    """Refuse a NeighGen whose layers do not go with the classifier's."""
+    layers, of_model = len(plan.config.neighgen.widths), len(plan.config.model.widths)
+    if layers != of_model:
+        raise ConfigError(
+            f"neighgen.widths has {layers} layers and model.widths {of_model}, but both work "
+            "on the same neighborhoods. Give as many."
+        )

@@ -1,0 +1,187 @@
+"""One NeighGen for all owners in few bytes: a round is sent as how far it takes θ.
+
+What all hold, and how a sum of changes moves it, is as for the classifier's φ. The optimizer's
+moments stay with each owner, so that nothing of θ is expected before the sum is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+
+from fedsage.errors import ProtocolError
+from fedsage.mending.generator import GenDone, learner, local_steps
+from fedsage.models.gen_learner import GenState
+from fedsage.models.neighgen import NeighGen
+from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
+from fedsage.protocol.averaging import everything, for_owners, news_of
+from fedsage.protocol.changes import News, beyond_share, change_of, sizes_of_parts
+from fedsage.protocol.common import FIXED, Change, Common
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.guard import all_finite
+from fedsage.protocol.holding import new_common, packed, unpacked
+from fedsage.protocol.messages import (
+    Classifier,
+    ClassifierUpdate,
+    Form,
+    Ints,
+    OwnerId,
+    divided,
+    message,
+)
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
+from fedsage.protocol.wire import encode as to_frame
+from fedsage.rng import generator
+
+
+@message
+class NeighGenChange:
+    """D_i → S: how far local training takes NeighGen, in whole numbers."""
+
+    change: Change
+    done: GenDone
+
+
+@lru_cache(maxsize=4)
+def plan_for_theta(plan: Plan) -> Plan:
+    """The same run for weights whose moments nobody shares."""
+    own = plan.config.classifier.model_copy(update={"moments": "own"})
+    return replace(plan, config=plan.config.model_copy(update={"classifier": own}))
+
+
+@lru_cache(maxsize=4)
+def first_theta(plan: Plan, owners: int) -> Common:
+    """Before the first round: it follows from the plan and who takes part."""
+    how = plan.config.neighgen
+    theta = parameters_of(NeighGen(plan.d_x, how, plan.stream("theta")))
+    size = how.eta * how.local_steps * 4  # Adam's steps are η long at most
+    return new_common(plan_for_theta(plan), theta, owners, 1.0, size)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """What a round leaves with an owner alone."""
+
+    gen: GenState
+    feedback: Parameters
+
+
+@dataclass(slots=True)
+class SharedFollower:
+    """How an owner follows θ: what all hold, and what it could not send so far."""
+
+    owner: DataOwner
+    feedback: Parameters = field(default_factory=dict)
+    common: Common | None = None
+
+    def state(self) -> SharedState:
+        """What the server cannot give back."""
+        return SharedState(learner(self.owner).state(), self.feedback)
+
+    def restore(self, state: SharedState) -> None:
+        """Go on from there."""
+        learner(self.owner).restore(state.gen)
+        self.feedback = dict(state.feedback)
+
+    def take(self, news: News) -> Common:
+        """Hold what the others hold."""
+        plan = self.owner.plan
+        if news.total.count:
+            if self.common is None or self.common.t != news.t - 1:
+                raise ProtocolError(f"it does not hold NeighGen after {news.t - 1} rounds")
+            self.common = self.common.after(news.total, news.guide)
+        elif news.memory:
+            whole = Classifier(news.phi, news.memory)
+            self.common = unpacked(plan_for_theta(plan).config, whole)
+        else:
+            self.common = first_theta(plan, news.owners)
+        return self.common
+
+
+def shared_follower(owner: DataOwner) -> SharedFollower:
+    """This owner's."""
+    learner(owner)  # is there too from now on, to be restored
+    return owner.part("shared changes", lambda: SharedFollower(owner))
+
+
+def form_of_change(plan: Plan) -> dict[str, Form]:
+    """Whole numbers, in parts that the plan knows."""
+    sizes = sizes_of_parts(first_theta(plan, 1))
+    return {"change": {"parts": {part: Ints(size) for part, size in sizes.items()}}}
+
+
+def strange_change(plan: Plan, owner: OwnerId, news: News, reply: NeighGenChange) -> str | None:
+    """A change of more than one owner, or numbers beyond an owner's share of the ring."""
+    if reply.change.count != 1 or reply.change.weight != 2**FIXED:
+        return "a change that counts for more or less than one owner"
+    return beyond_share(reply.change.parts, len(plan.nodes))
+
+
+@lru_cache(maxsize=4)
+def full_size(plan: Plan) -> int:
+    """The bytes of NeighGen in a full message."""
+    return len(to_frame(Classifier(first_theta(plan, 1).phi, {})))
+
+
+@procedure(
+    phase="mending",
+    uses=Summed,
+    shapes=form_of_change,
+    check=strange_change,
+    keeps=shared_follower,
+    leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "
+    "on your nodes moves the weights of the generator, in whole numbers of few bits, and its "
+    "losses.",
+    full=lambda plan: (full_size(plan), full_size(plan)),
+    when=in_whole_numbers,
+)
+def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
+    """FedAvg of NeighGen: train what everybody shares on Eq. (5), and send the change."""
+    mine, own = shared_follower(owner), learner(owner)
+    common = mine.take(news)
+    load_parameters(own.neighgen, common.phi)
+    own.begin(news.t)
+    done = local_steps(owner, news.t, {}, 0.0)
+    theta = parameters_of(own.neighgen)
+    if not all(map(all_finite, theta.values())):
+        raise ProtocolError("training diverged there: lower neighgen.eta")
+    update = ClassifierUpdate(theta, {}, common.weight, 0.0)  # losses are in ``done``
+    stream = generator(owner.seed, "whole numbers, shared", owner.id, news.t)
+    steps = owner.config.neighgen.local_steps
+    return NeighGenChange(change_of(common, update, steps, mine.feedback, stream), done)
+
+
+def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
+    """All rounds; how many there were, and θ at the end."""
+    plan, owners = exchange.plan, exchange.owners
+    common = from_disk(plan, exchange.kept) or first_theta(plan, len(owners))
+    step = news_of(common) if common.t == 0 else everything(common)
+    for t in exchange.rounds(plan.config.neighgen.rounds_gen):
+        holding = exchange.answered.get(change_shared_neighgen.name, owners)
+        news = {i: step if i in holding else everything(common) for i in owners}
+        total = exchange.sum(change_shared_neighgen, news)
+        done = divided(total.done, total.change.count)
+        guide = common.guide(total.change)
+        told = for_owners(total.change)
+        common = common.after(told, guide)
+        step = news_of(common, told, guide)
+        exchange.end_round(t, asdict(done), to_disk(common))
+    return common.t, common.phi
+
+
+def to_disk(common: Common) -> Parameters:
+    """All that is common as one table."""
+    whole = packed(common)
+    return {f"theta/{name}": one for name, one in whole.phi.items()} | {
+        f"memory/{name}": one for name, one in whole.moments.items()
+    }
+
+
+def from_disk(plan: Plan, kept: Parameters) -> Common | None:
+    """The inverse of ``to_disk``; None if nothing was kept."""
+    if not kept:
+        return None
+    whole = Classifier(under("theta", kept), under("memory", kept))
+    return unpacked(plan_for_theta(plan).config, whole)

@@ -1,0 +1,131 @@
+"""Training at the server: how rounds are asked for and handed out, by models or by changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import as_sum, decode
+from fedsage.protocol.changes import News, Turn, full_sizes, local_change_c, receive_change
+from fedsage.protocol.common import FIXED, NO_CHANGE, RIGHT, Change, Common
+from fedsage.protocol.exchange import Exchange, add_up
+from fedsage.protocol.holding import first_common, packed, unpacked
+from fedsage.protocol.messages import Classifier, Hits, OwnerId
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import in_full
+from fedsage.protocol.server import Rule, average, server_execution_for_c
+
+
+def averaging_of(exchange: Exchange, rule: Rule) -> ByModels | ByChanges:
+    """As the settings of the run say."""
+    full = in_full(exchange.plan.config)
+    return ByModels(exchange, rule) if full else ByChanges(exchange, rule)
+
+
+class ByModels:
+    """The server's side of training by full messages: φ_i and moments, as they are."""
+
+    def __init__(self, exchange: Exchange, rule: Rule) -> None:
+        self.exchange, self.rule = exchange, rule
+
+    def start(self, classifier: Classifier) -> None:
+        """All hold it."""
+        self.exchange.sum(DataOwner.receive_classifier, classifier)
+
+    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
+        """Procedure B."""
+        return server_execution_for_c(self.exchange, t, self.rule)
+
+    def end(self, best: Classifier, t: int, last: int) -> None:
+        """All hold the best φ, of round ``t``."""
+        holding = self.exchange.answered[DataOwner.receive_classifier.name]
+        if t != last or len(holding) < len(self.exchange.owners):
+            self.start(best)
+
+
+class ByChanges:
+    """The server's side: it adds up, takes the step itself, and hands out the sum."""
+
+    def __init__(self, exchange: Exchange, rule: Rule) -> None:
+        self.exchange, self.rule = exchange, rule
+        self.kept: Sequence[OwnerId] = ()  # who kept the best φ so far
+
+    def start(self, classifier: Classifier) -> None:
+        """All hold what there was when the run was stopped, or what the plan says."""
+        plan, owners = self.exchange.plan, len(self.exchange.owners)
+        if classifier.moments:
+            self.common = unpacked(plan.config, classifier)
+            news = everything(self.common)
+        else:
+            weight = sum(plan.nodes) / len(plan.nodes) * plan.config.data.train
+            weighted = plan.config.classifier.weighting == "nodes"
+            self.common = first_common(plan, owners, weight if weighted else 1.0)
+            news = news_of(self.common)
+        self.exchange.sum(receive_change, news)
+        if not classifier.moments:
+            _, later, first = full_sizes(plan)
+            self.exchange.engine.traffic["training"].full_down -= owners * (later - first)
+
+    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
+        """Procedure B: φ after this round, the owners' mean loss, their hits."""
+        exchange, common = self.exchange, self.common
+        holding = exchange.answered[receive_change.name]
+        combine = add_up if self.rule is average else partial(ruled, self.rule, common)
+        total = exchange.sum(local_change_c, Turn(t, keep), combine)
+        if keep:
+            self.kept = exchange.answered[local_change_c.name]
+        guide = common.guide(total)
+        told = for_owners(total)
+        self.common = common.after(told, guide)
+        step = news_of(self.common, told, guide)
+        news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
+        hits = exchange.sum(receive_change, news)
+        return packed(self.common), total.loss / total.count / 2**FIXED, hits
+
+    def end(self, best: Classifier, t: int, last: int) -> None:
+        """All hold the best φ, of round ``t``: who kept it takes it out again."""
+        current = t == last
+        has = self.exchange.answered[receive_change.name] if current else self.kept
+        if current and len(has) == len(self.exchange.owners):
+            return
+        whole = News(t + 1, 0, 0.0, best.phi, {}, NO_CHANGE, {})
+        again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
+        asked = {i: again if i in has and not current else whole for i in self.exchange.owners}
+        self.exchange.sum(receive_change, asked)
+
+
+def for_owners(total: Change) -> Change:
+    """What owners need of a sum: the server's guide has the rest."""
+    parts = {part: n for part, n in total.parts.items() if not part.startswith(RIGHT)}
+    return replace(total, parts=parts)
+
+
+def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:
+    """What it takes to go on for who holds what came before."""
+    return News(common.t, common.owners, common.weight, {}, {}, total, guide or {})
+
+
+def everything(common: Common) -> News:
+    """For who does not."""
+    all_of_it = packed(common)
+    return News(
+        common.t, common.owners, common.weight, all_of_it.phi, all_of_it.moments, NO_CHANGE, {}
+    )
+
+
+def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
+    """One change of many, by a rule that looks at each, in the same whole numbers."""
+    weights = [change.weight / 2**FIXED for change in changes]
+    decoded = [
+        {p: decode(n, common.units[p]) * (common.weight / weight) for p, n in one.parts.items()}
+        for one, weight in zip(changes, weights, strict=True)
+    ]
+    chosen, back = rule(decoded, weights), sum(weights) / common.weight
+    total = add_up(changes)
+    parts = {
+        part: as_sum(values * back, common.units[part], common.ring(part, common.t))
+        for part, values in chosen.items()
+    }
+    return replace(total, parts=parts)

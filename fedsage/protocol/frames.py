@@ -1,0 +1,132 @@
+"""Weights in whole numbers: the small ones as they are, the large ones by a few directions.
+
+A frame says how: the directions of every large weight, and the units. Who has the frame can
+put weights of those shapes into it, add them up with those of others, and take them out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fedsage.models.low_rank import (
+    Basis,
+    as_weight,
+    directions,
+    is_large,
+    random_directions,
+    rounded,
+    sides,
+    spanned,
+    tall,
+)
+from fedsage.models.parameters import Parameters, under
+from fedsage.privacy.sums import Exponents, Ring, decode, encode, exponents_for
+from fedsage.rng import Stream
+
+BASIS, LEFT = "basis/", "left/"  # Q of a large weight, and Δ·Q
+REST = "rest"  # all small weights, one after the other
+EXPONENTS = "exponents"  # of the units of columns of Δ·Q, then one for each small weight
+STEPS = 2  # of the search for directions: more find hardly better ones
+SPREAD = 24  # bits between the units of two columns, so that products stay exact
+Shapes = Mapping[str, torch.Size]
+Sizes = dict[str, tuple[int, ...]]
+
+
+def large_in(shapes: Shapes, rank: int) -> list[str]:
+    """The weights that are sent in few directions; none with rank 0.
+
+    What has no more numbers than the largest has in those directions is sent whole.
+    """
+    if not rank:
+        return []
+    long, short = sides(max(shapes.values(), key=lambda shape: shape.numel()))
+    least = rank * (long + short)
+    return [n for n, one in shapes.items() if is_large(one, rank) and one.numel() > least]
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    """By name."""
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+def frame_for(weights: Parameters, rank: int, ring: Ring, stream: Stream) -> Parameters:
+    """Directions and units that suit these weights."""
+    large = large_in(shapes_of(weights), rank)
+    frame = {BASIS + n: top_directions(tall(weights[n]), rank, stream) for n in large}
+    parts = parts_in(weights, frame)
+    sizes = [parts[LEFT + name].abs().amax(dim=0) for name in large]
+    sizes += [weights[name].abs().max()[None] for name in small_in(weights, frame)]
+    found = exponents_for(torch.cat(sizes).double().numpy(), ring)
+    return frame | {EXPONENTS: torch.from_numpy(found).to(torch.int8)}
+
+
+def top_directions(matrix: Float[Tensor, "long short"], rank: int, stream: Stream) -> Basis:
+    """About the right singular vectors with the largest values."""
+    found = random_directions(matrix.shape[1], rank, stream).to(matrix.dtype)
+    for _ in range(STEPS):
+        found = matrix.T @ (matrix @ torch.linalg.qr(found).Q)
+    return rounded(found)
+
+
+def small_in(names: Iterable[str], frame: Mapping[str, Tensor]) -> list[str]:
+    """The weights that a frame has no directions for."""
+    return [name for name in names if BASIS + name not in frame]
+
+
+def bases_in(frame: Parameters) -> Parameters:
+    """The directions of large weights, by name."""
+    return under("basis", frame)
+
+
+def parts_in(weights: Parameters, frame: Parameters) -> Parameters:
+    """Δ·Q of every large weight, and all small ones in a row."""
+    bases = bases_in(frame).items()
+    left = {LEFT + n: tall(weights[n]) @ directions(q).to(weights[n].dtype) for n, q in bases}
+    rest = [weights[name].reshape(-1) for name in small_in(weights, frame)]
+    return left | {REST: torch.cat(rest)}
+
+
+def put_in(weights: Parameters, frame: Parameters, ring: Ring, stream: Stream) -> Parameters:
+    """The weights in whole numbers."""
+    units = units_of(frame, shapes_of(weights))
+    found = parts_in(weights, frame).items()
+    return {part: encode(values, units[part], ring, stream) for part, values in found}
+
+
+def taken_out(parts: Parameters, frame: Parameters, shapes: Shapes) -> Parameters:
+    """The inverse of ``put_in``, but for what was rounded off; the same on any machine."""
+    units, small = units_of(frame, shapes), small_in(shapes, frame)
+    values = decode(parts[REST], units[REST])
+    rest = torch.split(values, [shapes[name].numel() for name in small])
+    found = dict(zip(small, rest, strict=True))
+    for name, basis in bases_in(frame).items():
+        left = decode(parts[LEFT + name], units[LEFT + name])
+        found[name] = as_weight(spanned(left, basis), shapes[name])
+    return {name: found[name].reshape(shape).float() for name, shape in shapes.items()}
+
+
+def units_of(frame: Parameters, shapes: Shapes) -> dict[str, Exponents]:
+    """The exponents of units: of every column of a large weight, of every small number."""
+    bases, small = bases_in(frame), small_in(shapes, frame)
+    exponents, begin = frame[EXPONENTS].numpy().astype(np.int64), 0
+    found: dict[str, Exponents] = {}
+    for name, basis in bases.items():
+        columns = exponents[begin : (begin := begin + basis.shape[1])]
+        found[LEFT + name] = np.maximum(columns, columns.max() - SPREAD)
+    counts = [shapes[name].numel() for name in small]
+    return found | {REST: np.repeat(exponents[begin:], counts)}
+
+
+def sizes_in(shapes: Shapes, rank: int) -> tuple[Sizes, Sizes]:
+    """The sizes of a frame for weights of those shapes, and of the whole numbers in it."""
+    large = {name: sides(shapes[name]) for name in large_in(shapes, rank)}
+    frame: Sizes = {BASIS + name: (short, rank) for name, (_, short) in large.items()}
+    parts: Sizes = {LEFT + name: (long, rank) for name, (long, _) in large.items()}
+    small = [shape.numel() for name, shape in shapes.items() if name not in large]
+    count = rank * len(large) + len(small)
+    return frame | {EXPONENTS: (count,)}, parts | {REST: (sum(small),)}

@@ -1,0 +1,78 @@
+"""How all come to hold the same: at the start by the plan, later by a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsage.config import Config
+from fedsage.models.derived import Pace, has_moments
+from fedsage.models.low_rank import is_large, random_directions, rounded, sides
+from fedsage.models.parameters import Parameters, under
+from fedsage.privacy.sums import Exponents, exponents_for
+from fedsage.protocol.common import LEFT, REST, RIGHT, Common, room
+from fedsage.protocol.messages import Classifier
+from fedsage.protocol.plan import Plan
+
+
+@lru_cache(maxsize=4)
+def first_common(plan: Plan, owners: int, weight: float) -> Common:
+    """Before the first round: it follows from the plan and who takes part."""
+    how = plan.config.classifier
+    steps = max(1.0, weight / how.batch_size) * how.local_epochs * 4  # they are η long at most
+    return new_common(plan, plan.phi.phi, owners, weight, how.eta * steps)
+
+
+def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: float) -> Common:
+    """Before the first round of some weights, which an owner moves by about ``size``."""
+    config = plan.config
+    rank = config.traffic.rank if config.traffic.how == "low-rank" else 0
+    large = [name for name, one in phi.items() if rank and is_large(one.shape, rank)]
+    bases: Parameters = {}
+    partners: Parameters = {}
+    exponents: dict[str, Exponents] = {}
+    common = Common(
+        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents
+    )
+    for name in large:
+        long, short = sides(phi[name].shape)
+        stream = plan.stream("directions", name)
+        bases[name] = rounded(random_directions(short, rank, stream))
+        partners[name] = rounded(random_directions(long, rank, stream))
+    counts = {side + name: rank for name in large for side in (LEFT, RIGHT)}
+    for part, count in (counts | {REST: len(phi) - len(large)}).items():
+        each = np.full(count, size * room(part))
+        exponents[part] = exponents_for(each, common.ring(part, 0))
+    if has_moments(config.classifier):
+        common.first.update({name: torch.zeros_like(one) for name, one in phi.items()})
+    return common
+
+
+def packed(common: Common) -> Classifier:
+    """All of it as a message, for who was away, and as it is kept on disk."""
+    numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last]
+    groups: dict[str, Mapping[str, Tensor]] = {
+        "first": common.first, "second": common.second, "bases": common.bases,
+        "partners": common.partners,
+        "exponents": {k: torch.from_numpy(np.array(v)) for k, v in common.exponents.items()},
+    }  # fmt: skip
+    memory = {f"{group}/{k}": v for group, inside in groups.items() for k, v in inside.items()}
+    return Classifier(
+        common.phi, memory | {"numbers": torch.tensor(numbers, dtype=torch.float64)}
+    )
+
+
+def unpacked(config: Config, classifier: Classifier) -> Common:
+    """The inverse of ``packed``."""
+    memory = classifier.moments
+    owners, weight, t, steps, last = memory["numbers"].tolist()
+    exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
+    return Common(
+        config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
+        under("first", memory), under("second", memory), under("bases", memory),
+        under("partners", memory), exponents,
+    )  # fmt: skip

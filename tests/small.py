@@ -24,7 +24,7 @@ SMALL: dict[str, dict[str, Any]] = {
 HOWS = ("full", "low-rank")  # the forms that procedures B and F are sent in
 
 
-def traffic_of(how: str, rank: int = 4) -> dict[str, object]:
+def traffic_of(how: str, rank: int = 2) -> dict[str, object]:
     """Settings by which messages go in that form, with large layers in the small run too."""
     return {"how": how, "rank": rank}
 

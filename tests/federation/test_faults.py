@@ -109,7 +109,7 @@ def test_who_missed_the_last_broadcast_gets_the_model_before_the_end(
 
     made, settings = sites(), {"rounds_c": 4, "selection": "last"}
     found = serve(
-        config_for("fedsage", classifier=settings, traffic=traffic_of(how, rank=2)),
+        config_for("fedsage", classifier=settings, traffic=traffic_of(how, rank=1)),
         Away(made, gone), NAMES, "r", "1.0", tmp_path / "s", ignore_event,
     )  # fmt: skip
     assert asked[broadcast] == 6  # and once more, as it had missed one

@@ -31,6 +31,7 @@ from fedsage.models.classifier import load_models
 from fedsage.protocol.changes import News, Turn, local_change_c, sizes_of_parts
 from fedsage.protocol.common import FIXED, Change
 from fedsage.protocol.door import Door
+from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure
@@ -66,7 +67,7 @@ def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
 def test_the_model_is_the_one_of_a_run_in_one_process(
     method: str, how: str, sites: Make, hospitals: Path, tmp_path: Path
 ) -> None:
-    config = config_for(method, traffic=traffic_of(how, rank=2))
+    config = config_for(method, traffic=traffic_of(how, rank=1))
     there = serve(
         config, SiteEngine(sites()), NAMES, "r1", "1.0", tmp_path / "server", ignore_event
     )
@@ -112,7 +113,7 @@ def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Pat
     Whole numbers are searched as they were before they were deflated, too.
     """
     made = sites()
-    engine, config = SiteEngine(made), config_for("fedsage", traffic=traffic_of(how, rank=2))
+    engine, config = SiteEngine(made), config_for("fedsage", traffic=traffic_of(how, rank=1))
     serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     tables = made[0].owned.tables
     assert tables is not None
@@ -130,7 +131,7 @@ def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Pat
 def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     how: str, sites: Make, tmp_path: Path
 ) -> None:
-    config = config_for("fedsage+neighgen", traffic=traffic_of(how, rank=2))
+    config = config_for("fedsage+neighgen", traffic=traffic_of(how, rank=1))
     whole: list[HistoryLine] = []
     wanted = serve(
         config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", into(whole)
@@ -189,7 +190,7 @@ def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path
 
 def door_after(sites: Make, tmp_path: Path, how: str) -> Door:
     """The first owner's, after a run of FedSage."""
-    engine, config = SiteEngine(sites()), config_for("fedsage", traffic=traffic_of(how, rank=2))
+    engine, config = SiteEngine(sites()), config_for("fedsage", traffic=traffic_of(how, rank=1))
     serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     return engine.sites[0].door
 
@@ -209,7 +210,7 @@ def fitting(door: Door) -> ClassifierUpdate:
 def fitting_change(door: Door) -> Change:
     """The same in whole numbers."""
     assert door.plan is not None
-    sizes = sizes_of_parts(door.plan)
+    sizes = sizes_of_parts(first_common(door.plan, 3, 1.0))
     parts = {part: torch.ones(size, dtype=torch.int8) for part, size in sizes.items()}
     return Change(parts, 2**FIXED, 2**FIXED, 0, 1)
 
@@ -586,7 +587,7 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
                 return {**super().carry(procedure, rest), 2: Miss(2, procedure.name, "asleep")}
             return super().carry(procedure, requests)
 
-    config = config_for("fedsage", traffic=traffic_of(how, rank=2))
+    config = config_for("fedsage", traffic=traffic_of(how, rank=1))
     lines: list[HistoryLine] = []
     engine = Away(sites(), least=2)
     found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", into(lines))

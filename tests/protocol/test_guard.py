@@ -15,6 +15,7 @@ from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.neighgen import GenGradients, GenOffer, mend_graph
+from fedsage.mending.offers import Answers, Offer
 from fedsage.mending.shared import NeighGenUpdate
 from fedsage.mending.subspace import (
     NO_UNITS,
@@ -26,8 +27,10 @@ from fedsage.mending.subspace import (
     sketch_in_whole,
     sketch_sizes,
 )
+from fedsage.mending.whole_shared import NeighGenChange
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.changes import ByChanges, local_change_c
+from fedsage.protocol.averaging import ByChanges
+from fedsage.protocol.changes import local_change_c
 from fedsage.protocol.common import Change
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits, Mended
@@ -82,10 +85,10 @@ def phi_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Alter:
 
 
 def part_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Alter:
-    """A change whose first part is altered: of a large layer, Δ·Q."""
+    """A change of which one part is altered: of a large layer, Δ·Q."""
 
     def alter(sent: Change) -> Change:
-        name, numbers = next(iter(sent.parts.items()))
+        name, numbers = next((name, n) for name, n in sent.parts.items() if n.ndim == 2)
         return dataclasses.replace(sent, parts=sent.parts | {name: change(numbers)})
 
     return alter
@@ -155,13 +158,14 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "the smallest number": (
         "none", Change,
         part_with(lambda n: torch.full_like(n, torch.iinfo(n.dtype).min)), "beyond"),
-    "a change of two": ("none", Change, lambda c: dataclasses.replace(c, count=2), "diverged"),
+    "a change of two": (
+        "none", Change, lambda c: dataclasses.replace(c, count=2), "not finite"),
     "a change of nobody": (
-        "none", Change, lambda c: dataclasses.replace(c, count=0), "diverged"),
+        "none", Change, lambda c: dataclasses.replace(c, count=0), "not finite"),
     "a change without weight": (
-        "none", Change, lambda c: dataclasses.replace(c, weight=0), "diverged"),
+        "none", Change, lambda c: dataclasses.replace(c, weight=0), "not finite"),
     "a change of negative weight": (
-        "none", Change, lambda c: dataclasses.replace(c, weight=-c.weight), "diverged"),
+        "none", Change, lambda c: dataclasses.replace(c, weight=-c.weight), "not finite"),
     "a change of another weight": (
         "none", Change,
         lambda c: dataclasses.replace(c, weight=2 * c.weight, steps=2 * c.steps),
@@ -177,9 +181,33 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
         "subspace", WholeSketch, lambda s: WholeSketch(s.product[1:]), "is of shape"),
     "sketch in fractions": (
         "subspace", WholeSketch, lambda s: WholeSketch(s.product.float()), "torch.int8 was"),
+    "stale whole offer": (
+        "neighgen", Offer, lambda o: dataclasses.replace(o, t=o.t - 1), "an offer of round"),
+    "answers for nobody": ("neighgen", Answers, lambda a: Answers({}), "gradients"),
+    "answers of other shape": (
+        "neighgen", Answers,
+        lambda a: Answers({i: {"x": torch.ones(1).to(torch.int16)} for i in a.of}), "missing"),
+    "answers beyond a share": (
+        "neighgen", Answers,
+        lambda a: Answers({
+            i: {p: torch.full_like(n, torch.iinfo(n.dtype).min) for p, n in one.items()}
+            for i, one in a.of.items()}),
+        "beyond"),
+    "NeighGen's change of no parts": (
+        "shared", NeighGenChange,
+        lambda u: dataclasses.replace(u, change=dataclasses.replace(u.change, parts={})),
+        "missing"),
+    "NeighGen's change of two": (
+        "shared", NeighGenChange,
+        lambda u: dataclasses.replace(u, change=dataclasses.replace(u.change, count=2)),
+        "more or less than one owner"),
 }  # fmt: skip
-ONLY = {ClassifierUpdate: "full", Sketch: "full", Change: "low-rank", SketchSizes: "low-rank",
-        WholeSketch: "low-rank"}  # fmt: skip
+ONLY = {
+    **dict.fromkeys((ClassifierUpdate, Sketch, GenOffer, GenGradients, NeighGenUpdate), "full"),
+    **dict.fromkeys(
+        (Change, SketchSizes, WholeSketch, Offer, Answers, NeighGenChange), "low-rank"
+    ),
+}
 
 
 def hows_of(kind: type) -> tuple[str, ...]:
@@ -236,7 +264,7 @@ def test_a_change_that_no_training_leads_to_is_refused(case: str, set_up: SetUp)
     ("kind", "how"),
     [
         (kind, how)
-        for kind in (GenOffer, GenGradients, ClassifierUpdate, Change, Hits)
+        for kind in (GenOffer, GenGradients, Offer, Answers, ClassifierUpdate, Change, Hits)
         for how in hows_of(kind)
     ],
 )

@@ -21,6 +21,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "classifier": {"rounds_c": 3, "batch_size": 16},
 }
 
+HOWS = ("full", "low-rank")  # the forms that procedures B and F are sent in
+
+
+def traffic_of(how: str, rank: int = 2) -> dict[str, object]:
+    """Settings by which messages go in that form, with large layers in the small run too."""
+    return {"how": how, "rank": rank}
+
 
 def small_config(
     way: str = "none", preset: str = "best", **sections: dict[str, object]

@@ -29,8 +29,8 @@ from fedsage.protocol.messages import ClassifierUpdate, Hits
 from fedsage.protocol.wire import decode, encode
 from fedsage.tables.schema import read_schema
 from fedsage.tables.tables import read_tables
-from tests.protocol.test_guard import GEN, WRONG, Faulty
-from tests.small import exchange_on, owners_of, small_setup, trained
+from tests.protocol.test_guard import WRONG, Faulty, agreed, hows_of
+from tests.small import exchange_on, owners_of, trained
 from tests.tables.test_schema import BAD
 from tests.tables.test_tables import MALFORMED, folder_of
 
@@ -106,7 +106,7 @@ def messages(folder: Path) -> Iterator[Row]:
 
 def replies(graph: Graph, owners: Partition) -> Iterator[Row]:
     for what, (way, kind, alter, _) in WRONG.items():
-        setup = small_setup(graph, owners, way, neighgen=GEN)
+        setup = agreed(graph, owners, way, hows_of(kind)[0])
         exchange = exchange_on(setup, Faulty(owners_of(setup), kind, alter))
         trained(setup, exchange, 1)
         yield "reply", what, f"refused, the run goes on without it: {exchange.misses[0].why}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,26 @@ class Lazy(DataOwner):
         return ClassifierUpdate(phi, {}, 1.0, 0.0)
 
 
+class Undecided(DataOwner):
+    """Trains, and then sends back what it got."""
+
+    def local_update_c(self, ask: Ask) -> ClassifierUpdate:
+        phi = {name: weight.clone() for name, weight in self.model.state_dict().items()}
+        return replace(super().local_update_c(ask), phi=phi, loss=0.0)
+
+
+@pytest.mark.parametrize(
+    ("owner", "how"), [(Lazy, "full"), (Undecided, "full"), (Undecided, "low-rank")]
+)
 def test_an_owner_of_ones_own_is_asked_in_place_of_ours(
-    graph: Graph, owners: Partition
+    owner: type[DataOwner], how: str, graph: Graph, owners: Partition
 ) -> None:
-    lazy = run(owners, Method("lazy", owner=Lazy), evaluate_on=graph, settings=FEW)
+    few = FEW | {"traffic": {"how": how}}
+    lazy = run(owners, Method("lazy", owner=owner), evaluate_on=graph, settings=few)
     assert lazy.record.method == "lazy"
     assert lazy.history[-1].loss == 0
-    ours = run(owners, Method("same"), evaluate_on=graph, settings=FEW)
-    assert ours.record.model_sha256 == run(owners, "fedsage", settings=FEW).record.model_sha256
+    ours = run(owners, Method("same"), evaluate_on=graph, settings=few)
+    assert ours.record.model_sha256 == run(owners, "fedsage", settings=few).record.model_sha256
     assert ours.record.model_sha256 != lazy.record.model_sha256
 
 

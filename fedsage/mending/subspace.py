@@ -178,6 +178,7 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
 @procedure(
     phase="mending",
     uses=Summed,
+    after=("sketch_sizes",),
     shapes=lambda plan: {"product": Ints((plan.d_x, AtMost(plan.config.mend.rank)))},
     leaves="Before training, a few times: a product of your feature table with itself and a "
     "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",

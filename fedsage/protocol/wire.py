@@ -236,7 +236,8 @@ def deflated_at(
     begin: int, about: dict[str, object], kind: str, shape: list[int], values: bytearray
 ) -> tuple[Tensor, int]:
     """The shortened tensor that begins there, and where it ends."""
-    count, end = prod(shape), about["data_offsets"][-1]  # type: ignore[index]
+    count, offsets = prod(shape), about.get("data_offsets")
+    end = offsets[-1] if isinstance(offsets, list) and offsets else None
     if type(end) is not int or about != described(kind, shape, begin, end):
         raise ValueError(f"{about!r:.80} does not begin at byte {begin} of the tensors")
     if not begin <= end <= len(values) or count > MOST_DEFLATED * (end - begin):

@@ -11,22 +11,28 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.parameters import sha256_of
+from fedsage.protocol.changes import News, Turn
+from fedsage.protocol.common import FIXED, ROOTS, Change
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 from fedsage.protocol.wire import Message, encode
 from fedsage.runs.setup import Setup
-from tests.small import SMALL, exchange_on, owners_of, small_setup, trained
+from tests.small import (
+    HOWS,
+    SMALL,
+    exchange_on,
+    owners_of,
+    small_setup,
+    traffic_of,
+    trained,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import Train
 
 
-@pytest.fixture
-def setup(graph: Graph, owners: Partition) -> Setup:
-    return small_setup(graph, owners)
-
-
-def changed(graph: Graph, owners: Partition, **classifier: object) -> Setup:
-    return small_setup(graph, owners, classifier=SMALL["classifier"] | classifier)
+def changed(graph: Graph, owners: Partition, how: str = "full", **classifier: object) -> Setup:
+    chosen = SMALL["classifier"] | classifier
+    return small_setup(graph, owners, classifier=chosen, traffic=traffic_of(how))
 
 
 def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(train: Train) -> None:
@@ -41,6 +47,7 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 
 
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
+    """By full messages, which lose nothing on the way."""
     from fedsage.graph.partition import partition
     from fedsage.runs.events import Stopwatch
     from fedsage.runs.execute import execute
@@ -48,20 +55,24 @@ def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     alone = partition(graph, 1, "random", 0)
     results = []
     for method in ("fedsage", "globsage", "locsage"):
-        config = load_config(SMALL, {"run": {"method": method}})
+        config = load_config(SMALL, {"run": {"method": method}, "traffic": {"how": "full"}})
         results.append(execute(config, alone, graph, Stopwatch()))
     assert len({result.record.model_sha256 for result in results}) == 1
     assert len({result.accuracy["global"] for result in results}) == 1
 
 
-def test_bytes_reported_are_bytes_serialized(setup: Setup) -> None:
+@pytest.mark.parametrize("how", HOWS)
+def test_bytes_reported_are_bytes_serialized(graph: Graph, owners: Partition, how: str) -> None:
+    setup = small_setup(graph, owners, traffic=traffic_of(how))
     sent: list[tuple[int, Message]] = []
     engine = InProcessEngine(
         owners_of(setup), on_message=lambda i, message: sent.append((i, message))
     )
     trained(setup, exchange_on(setup, engine), 2)
-    up = sum(len(encode(m)) for _, m in sent if isinstance(m, ClassifierUpdate | Hits))
-    down = sum(len(encode(m)) for _, m in sent if isinstance(m, Classifier | Ask))
+    goes_up = ClassifierUpdate | Change | Hits
+    up = sum(len(encode(m)) for _, m in sent if isinstance(m, goes_up))
+    goes_down = Classifier | News | Turn | Ask
+    down = sum(len(encode(m)) for _, m in sent if isinstance(m, goes_down))
     counted = list(engine.traffic.values())
     assert sum(t.up for t in counted) == up
     assert sum(t.down for t in counted) == down
@@ -76,7 +87,23 @@ def test_moments_cross_only_if_they_are_averaged(
     engine = InProcessEngine(owners_of(chosen), on_message=lambda i, m: sent.append(m))
     trained(chosen, exchange_on(chosen, engine), 2)
     updates = [m for m in sent if isinstance(m, ClassifierUpdate)]
+    assert len(updates) == 6
     assert all(bool(m.moments) == (moments == "averaged") for m in updates)
+
+
+@pytest.mark.parametrize("moments", ["own", "reset", "averaged"])
+def test_so_do_their_roots_in_whole_numbers(
+    graph: Graph, owners: Partition, moments: str
+) -> None:
+    chosen = changed(graph, owners, "low-rank", moments=moments)
+    sent: list[Message] = []
+    engine = InProcessEngine(owners_of(chosen), on_message=lambda i, m: sent.append(m))
+    trained(chosen, exchange_on(chosen, engine), 2)
+    changes = [m for m in sent if isinstance(m, Change)]
+    assert len(changes) == 6
+    assert all((ROOTS in m.parts) == (moments == "averaged") for m in changes)
+    news = [m for m in sent if isinstance(m, News)]
+    assert not any(m.memory for m in news)  # that is for who was away
 
 
 def test_the_three_ways_of_keeping_moments_are_three_ways(train: Train) -> None:
@@ -94,14 +121,28 @@ def test_without_weighting_the_number_of_training_nodes_stays_home(
         chosen = changed(graph, owners, weighting=weighting)
         weights = {owner.local_update_c(Ask(0)).weight for owner in owners_of(chosen)}
         assert weights == seen
+        chosen = changed(graph, owners, "low-rank", weighting=weighting)
+        sent: list[Message] = []
+        engine = InProcessEngine(
+            owners_of(chosen), on_message=lambda i, m, to=sent: to.append(m)
+        )
+        trained(chosen, exchange_on(chosen, engine), 1)
+        changes = [m for m in sent if isinstance(m, Change)]
+        assert {m.weight / 2**FIXED for m in changes} == seen
 
 
-def test_owners_share_no_tensor_with_the_server_or_each_other(setup: Setup) -> None:
-    owners = owners_of(setup)
+@pytest.mark.parametrize("how", HOWS)
+def test_owners_share_no_tensor_with_the_server_or_each_other(
+    graph: Graph, owners: Partition, how: str
+) -> None:
+    setup = small_setup(graph, owners, traffic=traffic_of(how))
+    everyone = owners_of(setup)
     before = sha256_of(setup.plan.phi.phi)
-    outcome = trained(setup, exchange_on(setup, InProcessEngine(owners)), 1)
+    outcome = trained(setup, exchange_on(setup, InProcessEngine(everyone)), 1)
     assert sha256_of(setup.plan.phi.phi) == before
-    storages = [{weight.data_ptr() for weight in owner.model.parameters()} for owner in owners]
+    storages = [
+        {weight.data_ptr() for weight in owner.model.parameters()} for owner in everyone
+    ]
     storages.append({weight.data_ptr() for weight in outcome.classifier.phi.values()})
     for i, one in enumerate(storages):
         assert all(one.isdisjoint(other) for other in storages[:i])

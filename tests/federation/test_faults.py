@@ -27,6 +27,7 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import encode
 from fedsage.runs.events import HistoryLine, ignore_event
 from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, into, stop_after
+from tests.small import HOWS, traffic_of
 
 Make = Callable[[], list[Site]]
 
@@ -93,22 +94,25 @@ def test_the_scale_is_agreed_on_once(sites: Make, tmp_path: Path) -> None:
     assert not any(name == "column_sums" for _, name in engine.log)
 
 
+@pytest.mark.parametrize("how", HOWS)
 def test_who_missed_the_last_broadcast_gets_the_model_before_the_end(
-    sites: Make, tmp_path: Path
+    how: str, sites: Make, tmp_path: Path
 ) -> None:
-    asked = {"receive_classifier": 0}
+    broadcast = {"full": "receive_classifier", "low-rank": "receive_change"}[how]
+    asked = {broadcast: 0}
 
     def gone(name: str, t: int) -> bool:
-        if name != "receive_classifier":
+        if name != broadcast:
             return False
         asked[name] += 1
         return asked[name] == 5  # φ itself, then one a round: the last of four rounds
 
-    made = sites()
+    made, settings = sites(), {"rounds_c": 4, "selection": "last"}
     found = serve(
-        config_for("fedsage", classifier={"rounds_c": 4, "selection": "last"}),
+        config_for("fedsage", classifier=settings, traffic=traffic_of(how, rank=1)),
         Away(made, gone), NAMES, "r", "1.0", tmp_path / "s", ignore_event,
     )  # fmt: skip
+    assert asked[broadcast] == 6  # and once more, as it had missed one
     for site in made:
         (model,) = load_models(site.runs / "r")
         assert sha256_of(model.phi) == found.record.model_sha256

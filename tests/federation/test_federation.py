@@ -82,7 +82,7 @@ def test_in_process_and_federation_give_the_same_model(
         held = {path.name for path in folder.iterdir()}
         assert {"predictions.csv", "model.safetensors", "sent.jsonl", "what-leaves.txt"} <= held
         sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
-        assert {one["type"] for one in sent} >= {"Joined", "ClassifierUpdate", "Hits"}
+        assert {one["type"] for one in sent} >= {"Joined", "Change", "Hits"}
 
 
 def job_process(kit: Kit) -> psutil.Process:

@@ -11,18 +11,25 @@ import torch
 
 from fedsage.errors import PrivacyError
 from fedsage.federation.site import Site
-from fedsage.mending.subspace import Sketch, Subspace
+from fedsage.mending.subspace import (
+    Sketch,
+    SketchUnits,
+    Subspace,
+    WholeSketch,
+    in_whole,
+)
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Step
 from fedsage.protocol.messages import Ask
 from fedsage.protocol.wire import decode, encode
 from tests.federation.conftest import config_for
+from tests.small import HOWS, traffic_of
 
 Make = Callable[[], list[Site]]
 
 
-def joined(site: Site, method: str, **neighgen: object) -> Site:
+def joined(site: Site, method: str, how: str = "full") -> Site:
     """An owner that has agreed to a run and scaled its columns."""
-    settings = config_for(method).model_dump_json()
+    settings = config_for(method, traffic=traffic_of(how, rank=1)).model_dump_json()
     site.answer("agree", encode(Agreement("r", 0, "1.0", settings, "{}")))
     numbers = site.owned.num_numbers
     scale = ColumnScale(torch.zeros(numbers).double(), torch.ones(numbers).double())
@@ -52,22 +59,46 @@ def test_a_mean_for_each_node_is_not_answered(sites: Make) -> None:
     site.answer("column_squares", encode(ColumnMeans(torch.zeros(numbers).double())))
 
 
-def test_going_back_in_time_does_not_win_back_sketches(sites: Make) -> None:
-    site = joined(sites()[0], "fedsage+subspace")
+@pytest.mark.parametrize("how", HOWS)
+def test_going_back_in_time_does_not_win_back_sketches(how: str, sites: Make) -> None:
+    site = joined(sites()[0], "fedsage+subspace", how)
     width = site.owned.names[0]
     told = 0
 
     def ask(k: int) -> bool:
         stream = torch.Generator().manual_seed(k)
-        basis = Subspace(torch.randn(width, 2, generator=stream))
-        reply = decode(Sketch, site.answer("sketch_features", encode(basis)))
-        return bool(reply.product.any())
+        basis = torch.randn(width, 2, generator=stream)
+        if how == "full":
+            answer = site.answer("sketch_features", encode(Subspace(basis)))
+            return bool(decode(Sketch, answer).product.any())
+        site.answer("sketch_sizes", encode(in_whole(basis)))
+        units = SketchUnits(1, torch.full((2,), -20, dtype=torch.int16))
+        answer = site.answer("sketch_in_whole", encode(units))
+        return bool(decode(WholeSketch, answer).product.any())
 
-    site.answer("mend_by_subspace", encode(Subspace(torch.eye(width)[:, :2].contiguous())))
+    first = torch.eye(width)[:, :2].contiguous()
+    if how == "full":
+        site.answer("mend_by_subspace", encode(Subspace(first)))
+    else:
+        site.answer("mend_by_directions", encode(in_whole(first)))
     for k in range(3 * site.owned.num_nodes):
         told += 2 * ask(k)
         site.answer("restore", encode(Step("training", 0, True)))
     assert 0 < told <= site.owned.num_nodes / 2
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_sketches_of_the_other_form_are_no_second_budget(how: str, sites: Make) -> None:
+    """What the agreed run does not need is not answered, so that nothing counts apart."""
+    site = joined(sites()[0], "fedsage+subspace", how)
+    basis = torch.eye(site.owned.names[0])[:, :2].contiguous()
+    others = {
+        "full": {"sketch_sizes": in_whole(basis), "mend_by_directions": in_whole(basis)},
+        "low-rank": {"sketch_features": Subspace(basis), "mend_by_subspace": Subspace(basis)},
+    }
+    for name, request in others[how].items():
+        with pytest.raises(PrivacyError, match="no part of the agreed run"):
+            site.answer(name, encode(request))
 
 
 def test_a_procedure_of_a_user_s_file_takes_nobody_s_place(sites: Make, tmp_path: Path) -> None:

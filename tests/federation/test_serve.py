@@ -20,13 +20,22 @@ from fedsage.federation.serve import Served, federated, serve
 from fedsage.federation.site import Site
 from fedsage.graph.graph import Graph
 from fedsage.mending.classes import ClassLinks, count_class_links
-from fedsage.mending.subspace import Sketch, sketch_features
+from fedsage.mending.subspace import (
+    Sketch,
+    WholeSketch,
+    sketch_features,
+    sketch_in_whole,
+)
 from fedsage.methods import all_methods, find_method
 from fedsage.models.classifier import load_models
+from fedsage.protocol.changes import News, Turn, local_change_c, sizes_of_parts
+from fedsage.protocol.common import FIXED, Change
 from fedsage.protocol.door import Door
+from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.wire import decode, encode
+from fedsage.protocol.procedures import Procedure
+from fedsage.protocol.wire import decode, encode, unpacked
 from fedsage.runs.events import HistoryLine, Observer, ignore_event
 from fedsage.runs.execute import RunResult, run_config
 from tests.federation.conftest import (
@@ -37,6 +46,7 @@ from tests.federation.conftest import (
     into,
     stop_after,
 )
+from tests.small import HOWS, traffic_of
 
 Make = Callable[[], list[Site]]
 FEDERATED = [name for name in all_methods() if federated(find_method(name), "subspace")]
@@ -52,11 +62,12 @@ def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
     assert set(FEDERATED) == {"fedsage", "fedsage+", *(f"fedsage+{way}" for way in ways)}
 
 
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("method", FEDERATED)
 def test_the_model_is_the_one_of_a_run_in_one_process(
-    method: str, sites: Make, hospitals: Path, tmp_path: Path
+    method: str, how: str, sites: Make, hospitals: Path, tmp_path: Path
 ) -> None:
-    config = config_for(method)
+    config = config_for(method, traffic=traffic_of(how, rank=1))
     there = serve(
         config, SiteEngine(sites()), NAMES, "r1", "1.0", tmp_path / "server", ignore_event
     )
@@ -95,14 +106,20 @@ def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None
         assert all(len(one["sha256"]) == 64 and one["bytes"] > 0 for one in sent)
 
 
-def test_no_cell_of_a_table_is_in_a_message(sites: Make, tmp_path: Path) -> None:
-    """Ids and single values of the first owner, searched in every frame that left it."""
+@pytest.mark.parametrize("how", HOWS)
+def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Path) -> None:
+    """Ids and single values of the first owner, searched in every frame that left it.
+
+    Whole numbers are searched as they were before they were deflated, too.
+    """
     made = sites()
-    engine = SiteEngine(made)
-    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+    engine, config = SiteEngine(made), config_for("fedsage", traffic=traffic_of(how, rank=1))
+    serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     tables = made[0].owned.tables
     assert tables is not None
-    body = b"".join(frame for i, frame in engine.frames if i == 0)
+    frames = [frame for i, frame in engine.frames if i == 0]
+    tensors = [t for f in frames for t in unpacked(memoryview(f.partition(b"\n")[2])).values()]
+    body = b"".join([*frames, *(tensor.numpy().tobytes() for tensor in tensors)])
     assert not any(identifier.encode() in body for identifier in tables.ids)
     x = made[0].keeper.owner.graph.x
     rows = [row.tobytes() for row in x]
@@ -110,10 +127,11 @@ def test_no_cell_of_a_table_is_in_a_message(sites: Make, tmp_path: Path) -> None
     assert not any(value.tobytes() in body for value in tables.numbers.ravel())
 
 
+@pytest.mark.parametrize("how", HOWS)
 def test_a_run_that_was_stopped_goes_on_from_the_last_round(
-    sites: Make, tmp_path: Path
+    how: str, sites: Make, tmp_path: Path
 ) -> None:
-    config = config_for("fedsage+neighgen")
+    config = config_for("fedsage+neighgen", traffic=traffic_of(how, rank=1))
     whole: list[HistoryLine] = []
     wanted = serve(
         config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", into(whole)
@@ -162,17 +180,25 @@ def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path
     engine = SiteEngine(sites())
     serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     site = engine.sites[0]
-    for procedure in ("sketch_features", "count_class_links", "local_request", "no such thing"):
+    for procedure in (
+        "sketch_features", "sketch_sizes", "sketch_in_whole", "count_class_links",
+        "local_request", "local_update_c", "no such thing",
+    ):  # fmt: skip
         with pytest.raises(PrivacyError, match="no part of the agreed run"):
             site.answer(procedure, encode(Ask(0)))
 
 
+def door_after(sites: Make, tmp_path: Path, how: str) -> Door:
+    """The first owner's, after a run of FedSage."""
+    engine, config = SiteEngine(sites()), config_for("fedsage", traffic=traffic_of(how, rank=1))
+    serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+    return engine.sites[0].door
+
+
 @pytest.fixture
 def door(sites: Make, tmp_path: Path) -> Door:
-    """The first owner's, after a run of FedSage."""
-    engine = SiteEngine(sites())
-    serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
-    return engine.sites[0].door
+    """After a run by full messages."""
+    return door_after(sites, tmp_path, "full")
 
 
 def fitting(door: Door) -> ClassifierUpdate:
@@ -181,9 +207,22 @@ def fitting(door: Door) -> ClassifierUpdate:
     return ClassifierUpdate(dict(door.plan.phi.phi), {}, 1.0, 0.5)
 
 
+def fitting_change(door: Door) -> Change:
+    """The same in whole numbers."""
+    assert door.plan is not None
+    sizes = sizes_of_parts(first_common(door.plan, 3, 1.0))
+    parts = {part: torch.ones(size, dtype=torch.int8) for part, size in sizes.items()}
+    return Change(parts, 2**FIXED, 2**FIXED, 0, 1)
+
+
 def with_first(update: ClassifierUpdate, change: Callable[[Any], Any]) -> ClassifierUpdate:
     name, weight = next(iter(update.phi.items()))
     return replace(update, phi=update.phi | {name: change(weight)})
+
+
+def with_part(sent: Change, alter: Callable[[Any], Any]) -> Change:
+    name, numbers = next((name, n) for name, n in sent.parts.items() if n.ndim == 2)
+    return replace(sent, parts=sent.parts | {name: alter(numbers)})
 
 
 WRONG: dict[str, tuple[Callable[[ClassifierUpdate], Any], str]] = {
@@ -206,31 +245,89 @@ WRONG: dict[str, tuple[Callable[[ClassifierUpdate], Any], str]] = {
         lambda u: replace(u, moments={f"{k}.exp_avg": torch.ones(99, 99) for k in u.phi}),
         "moment"),
 }  # fmt: skip
+ROWS = torch.ones(9, 4, dtype=torch.int8)
+WRONG_CHANGES: dict[str, tuple[Callable[[Change], Any], str]] = {
+    "another message": (lambda c: Hits(1, 1, 1, 2), "answered with a Change"),
+    "the question": (lambda c: Turn(0, False), "answered with a Change"),
+    "the sum of all": (lambda c: News(1, 3, 1.0, {}, {}, c, {}), "answered with a Change"),
+    "the whole classifier": (
+        lambda c: ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0),
+        "answered with a Change"),
+    "bytes": (lambda c: encode(c), "answered with a Change"),
+    "rows of features": (lambda c: torch.ones(3, 5), "answered with a Change"),
+    "more rows": (lambda c: with_part(c, lambda n: torch.cat([n, n])), "is of shape"),
+    "fewer rows": (lambda c: with_part(c, lambda n: n[1:]), "is of shape"),
+    "more directions": (lambda c: with_part(c, lambda n: torch.cat([n, n], 1)), "is of shape"),
+    "fractions": (lambda c: with_part(c, lambda n: n.float()), "is of type"),
+    "doubles": (lambda c: with_part(c, lambda n: n.double()), "is of type"),
+    "numbers of 64 bits": (lambda c: with_part(c, lambda n: n.long()), "is of type"),
+    "a part more": (lambda c: replace(c, parts=c.parts | {"rows": ROWS}), "rows is there"),
+    "a part less": (
+        lambda c: replace(c, parts={p: n for p, n in c.parts.items() if p != "rest"}),
+        "rest is missing"),
+    "other parts": (lambda c: replace(c, parts={"rows": ROWS}), "is missing|is there"),
+    "no parts": (lambda c: replace(c, parts={}), "is missing"),
+}  # fmt: skip
+
+
+def refuses(
+    door: Door, procedure: Procedure[Any, Any, Any], wrong: Any, why: str, fits: Any
+) -> None:
+    """What is wrong does not leave and leaves no line; what fits does both after it."""
+    assert door.folder is not None
+    before, passed = (door.folder / "sent.jsonl").read_text(), door.passed
+    with pytest.raises(PrivacyError, match=f"must not leave: .*({why})"):
+        door.let_out(procedure, wrong)
+    assert (door.folder / "sent.jsonl").read_text() == before and door.passed == passed
+    frame = door.let_out(procedure, fits)
+    assert encode(decode(procedure.reply, frame)) == frame == encode(fits)
+    last = (door.folder / "sent.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["sha256"] == door.passed != passed
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_the_door_refuses_what_does_not_fit(case: str, door: Door) -> None:
     change, why = WRONG[case]
-    assert door.folder is not None
-    before, passed = (door.folder / "sent.jsonl").read_text(), door.passed
-    with pytest.raises(PrivacyError, match=f"must not leave: .*({why})"):
-        door.let_out(DataOwner.local_update_c, change(fitting(door)))
-    assert (door.folder / "sent.jsonl").read_text() == before and door.passed == passed
-    frame = door.let_out(DataOwner.local_update_c, fitting(door))
-    assert decode(ClassifierUpdate, frame).weight == 1.0
-    last = (door.folder / "sent.jsonl").read_text().splitlines()[-1]
-    assert json.loads(last)["sha256"] == door.passed != passed
+    fits = fitting(door)
+    refuses(door, DataOwner.local_update_c, change(fits), why, fits)
+
+
+@pytest.mark.parametrize("case", WRONG_CHANGES)
+def test_the_door_refuses_changes_that_do_not_fit(
+    case: str, sites: Make, tmp_path: Path
+) -> None:
+    alter, why = WRONG_CHANGES[case]
+    door = door_after(sites, tmp_path, "low-rank")
+    fits = fitting_change(door)
+    refuses(door, local_change_c, alter(fits), why, fits)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_the_door_lets_out_one_form_alone(how: str, sites: Make, tmp_path: Path) -> None:
+    """Who agreed to whole numbers does not send φ itself, and the other way round."""
+    door = door_after(sites, tmp_path, how)
+    answers = {
+        DataOwner.local_update_c: fitting(door), local_change_c: fitting_change(door),
+        sketch_features: Sketch(torch.ones(5, 3)), sketch_in_whole: WholeSketch(ROWS),
+    }  # fmt: skip
+    ours = {"full": DataOwner.local_update_c, "low-rank": local_change_c}[how]
+    for procedure, message in answers.items():
+        if procedure is not ours:
+            with pytest.raises(PrivacyError, match="no part of the agreed run"):
+                door.let_out(procedure, message)
+    door.let_out(ours, answers[ours])
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
         (sketch_features, Sketch(torch.ones(5, 3))),
+        (sketch_in_whole, WholeSketch(ROWS)),
         (count_class_links, ClassLinks(torch.ones(2, 2))),
     ],
 )
 def test_the_door_refuses_what_was_not_agreed(asked: Any, message: Any, door: Door) -> None:
-    """FedSage was agreed on, which needs neither: also where the answer would be right."""
+    """FedSage was agreed on, which needs none: also where the answer would be right."""
     assert door.folder is not None
     before = (door.folder / "sent.jsonl").read_text()
     with pytest.raises(PrivacyError, match="no part of the agreed run"):
@@ -468,8 +565,9 @@ def test_a_user_s_method_that_is_not_federated_is_refused(
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("how", HOWS)
 def test_a_round_without_an_owner_is_told_and_in_the_report(
-    sites: Make, tmp_path: Path
+    how: str, sites: Make, tmp_path: Path
 ) -> None:
     from dataclasses import asdict
 
@@ -483,12 +581,13 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
 
         def carry(self, procedure, requests):  # type: ignore[no-untyped-def]
             ask = next(iter(requests.values()))
-            if procedure.name == "local_update_c" and ask.t == 1 and 2 in requests:
+            trains = procedure.name in ("local_update_c", "local_change_c")
+            if trains and ask.t == 1 and 2 in requests:
                 rest = {i: request for i, request in requests.items() if i != 2}
                 return {**super().carry(procedure, rest), 2: Miss(2, procedure.name, "asleep")}
             return super().carry(procedure, requests)
 
-    config = config_for("fedsage")
+    config = config_for("fedsage", traffic=traffic_of(how, rank=1))
     lines: list[HistoryLine] = []
     engine = Away(sites(), least=2)
     found = serve(config, engine, NAMES, "r", "1.0", tmp_path / "s", into(lines))

@@ -10,6 +10,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending import subspace
 from fedsage.mending.subspace import (
+    NO_UNITS,
+    Directions,
     SketchedState,
     SketchUnits,
     Subspace,
@@ -17,19 +19,21 @@ from fedsage.mending.subspace import (
     common_directions,
     common_subspace,
     first_basis,
+    in_whole,
     sketch_features,
     sketch_in_whole,
+    sketch_sizes,
     sketched,
 )
 from fedsage.models.subspace import random_basis, reconstructions, sketch
 from fedsage.rng import generator
-from tests.small import exchange_on, owners_of, small_setup
+from tests.small import HOWS, exchange_on, owners_of, small_setup
 
 
 def test_the_common_subspace_is_that_of_all_rows_together(
     graph: Graph, owners: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = small_setup(graph, owners, "subspace")
+    setup = small_setup(graph, owners, "subspace", traffic={"how": "full"})
     made = owners_of(setup)
     start = random_basis(40, 5, generator(0, "basis"))
     monkeypatch.setattr(subspace, "first_basis", lambda plan: start)
@@ -81,7 +85,7 @@ def test_in_whole_numbers_the_subspace_holds_almost_as_much(
     def share(basis: torch.Tensor) -> float:
         return float(((graph.x @ basis.numpy()) ** 2).sum() / (graph.x**2).sum())
 
-    exact = exchange_on(small_setup(graph, owners, "subspace"))
+    exact = exchange_on(small_setup(graph, owners, "subspace", traffic={"how": "full"}))
     whole = exchange_on(small_setup(graph, owners, "subspace", traffic={"how": "low-rank"}))
     best = share(common_subspace(exact).basis)
     found = share(basis_of(whole.plan, common_directions(whole)))
@@ -99,16 +103,45 @@ def test_a_sketch_is_sent_once_its_size_was_told(graph: Graph, owners: Partition
         sketch_in_whole(owner, SketchUnits(3, torch.zeros(2, dtype=torch.int16)))
 
 
-def test_an_owner_with_few_nodes_adds_nothing(graph: Graph, owners: Partition) -> None:
-    setup = small_setup(graph, owners, "subspace")
+@pytest.mark.parametrize("how", HOWS)
+def test_an_owner_with_few_nodes_adds_nothing(
+    graph: Graph, owners: Partition, how: str
+) -> None:
+    setup = small_setup(graph, owners, "subspace", traffic={"how": how})
     owner = owners_of(setup)[0]  # of twenty nodes
-    fives = [Subspace(torch.eye(40)[:, k : k + 5]) for k in (0, 5, 10)]
-    answers = [bool(sketch_features(owner, five).product.any()) for five in fives]
+
+    def answer(basis: torch.Tensor) -> bool:
+        if how == "full":
+            return bool(sketch_features(owner, Subspace(basis)).product.any())
+        sketch_sizes(owner, in_whole(basis))
+        units = SketchUnits(3, torch.full((5,), -4, dtype=torch.int16))
+        return bool(sketch_in_whole(owner, units).product.any())
+
+    fives = [torch.eye(40)[:, k : k + 5] for k in (0, 5, 10)]
+    answers = [answer(five) for five in fives]
     assert answers == [True, True, False]  # all answers count together
-    again = [bool(sketch_features(owner, five).product.any()) for five in fives]
+    again = [answer(five) for five in fives]
     assert again == answers  # what was answered before tells nothing new
+    find = common_subspace if how == "full" else common_directions
     with pytest.raises(ProtocolError, match="No owner added anything"):
-        common_subspace(exchange_on(setup, InProcessEngine([owner])))
+        find(exchange_on(setup, InProcessEngine([owner])))
+
+
+@pytest.mark.parametrize("ranks", [[10, 1], [1] * 11, [3, 3, 3, 3], [40]])
+def test_so_does_an_owner_that_is_to_draw_the_basis(
+    graph: Graph, owners: Partition, ranks: list[int]
+) -> None:
+    """The server says a rank alone, or directions of its own: all columns count."""
+    setup = small_setup(graph, owners, "subspace", traffic={"how": "low-rank"})
+    owner = owners_of(setup)[0]
+    told = 0
+    for k, rank in enumerate(ranks):
+        drawn = Directions(rank, torch.empty(0, rank, dtype=torch.int8), NO_UNITS)
+        own = in_whole(random_basis(40, rank, generator(k, "directions")))
+        sketch_sizes(owner, own if k else drawn)
+        units = SketchUnits(1, torch.full((rank,), -20, dtype=torch.int16))
+        told += rank * bool(sketch_in_whole(owner, units).product.any())
+    assert told <= 10 < sum(ranks)
 
 
 def test_the_rank_fits_the_smallest_owner(graph: Graph, owners: Partition) -> None:

@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from math import prod
+from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
@@ -46,7 +53,17 @@ from fedsage.protocol.agreement import (
 from fedsage.protocol.changes import News, Turn
 from fedsage.protocol.common import Change
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
-from fedsage.protocol.wire import Message, decode, encode, packed, unpacked
+from fedsage.protocol.wire import (
+    DEFLATED,
+    MOST_DEFLATED,
+    NUMBERS,
+    Message,
+    decode,
+    deflated,
+    encode,
+    packed,
+    unpacked,
+)
 
 WEIGHTS = {
     "layers.0.bias": torch.randn(3),
@@ -221,3 +238,182 @@ def test_what_is_decoded_shares_no_memory_with_its_frame() -> None:
     frame = encode(Classifier({"w": torch.ones(2)}, {}))
     decode(Classifier, frame).phi["w"].zero_()
     assert decode(Classifier, frame).phi["w"].tolist() == [1.0, 1.0]
+
+
+WHOLE = {"ZI8": torch.int8, "ZI16": torch.int16, "ZI32": torch.int32}
+
+
+@st.composite
+def whole_tensors(draw: st.DrawFn) -> torch.Tensor:
+    """Of all three sizes: from a few numbers near zero to any that there are."""
+    dtype = draw(st.sampled_from(list(WHOLE.values())))
+    limits = torch.iinfo(dtype)
+    largest = draw(st.sampled_from([0, 1, 3, 100, limits.max]))
+    low = limits.min if largest == limits.max else -largest
+    shape = draw(st.lists(st.integers(0, 9), max_size=4))
+    seed = draw(st.integers(0, 99))
+    drawn = np.random.default_rng(seed).integers(low, largest, shape, endpoint=True)
+    tensor = torch.from_numpy(np.asarray(drawn)).to(dtype)
+    return tensor.T if draw(st.booleans()) and tensor.ndim == 2 else tensor
+
+
+@given(st.lists(whole_tensors(), max_size=4), st.booleans())
+def test_whole_numbers_come_back_as_they_were(tensors: list[torch.Tensor], mixed: bool) -> None:
+    sent = {str(k): tensor for k, tensor in enumerate(tensors)}
+    if mixed:  # what comes after deflated bytes may begin at an odd place
+        sent |= {"w": torch.randn(3), "x": torch.randn(2, 2).double()}
+    body = b"".join(packed(sent))
+    assert_same({name: t.contiguous() for name, t in sent.items()}, unpacked(memoryview(body)))
+    assert_same(Change(sent, 1, 1, 0, 1), decode(Change, encode(Change(sent, 1, 1, 0, 1))))
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_small_whole_numbers_are_sent_in_fewer_bytes(kind: str) -> None:
+    small = torch.randint(-3, 4, (400,)).to(WHOLE[kind])
+    _, table, numbers = packed({"w": small})
+    assert json.loads(table)["w"]["dtype"] == kind and len(numbers) < small.nbytes
+    limits = torch.iinfo(small.dtype)
+    large = torch.randint(limits.min, limits.max, (400,)).to(small.dtype)
+    _, table, _ = packed({"w": large})
+    assert json.loads(table)["w"]["dtype"] == kind[1:]  # deflated it would be longer
+
+
+def change_of(kind: str, shape: Any, short: bytes, **more: Any) -> bytes:
+    """A frame with one deflated tensor that says this of itself."""
+    values = {"/parts": ["w"], "/weight": 1, "/steps": 1, "/loss": 0, "/count": 1}
+    head = json.dumps({"type": "Change", "values": values}).encode()
+    about = {"dtype": kind, "shape": shape, "data_offsets": [0, len(short)], **more}
+    about = {key: value for key, value in about.items() if value is not ...}
+    return head + b"\n" + body_of({"/parts/w": about}, short)
+
+
+def zeros_of(kind: str, count: int) -> bytes:
+    return deflated(np.zeros(count, NUMBERS[DEFLATED[kind]]))
+
+
+def repeated(count: int) -> bytes:
+    """So many zeros in a thousandth of the bytes: any inflater takes them, we send none."""
+    coder = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return coder.compress(bytes(count)) + coder.flush()
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("asked", [[30], [5, 6], [10, 3, 1]])
+def test_deflated_bytes_that_do_not_fill_the_shape_are_refused(
+    kind: str, asked: list[int]
+) -> None:
+    fits = decode(Change, change_of(kind, asked, zeros_of(kind, 30)))
+    assert_same(fits.parts["w"], torch.zeros(asked, dtype=WHOLE[kind]))
+    for count in (0, 1, 29, 31, 60):
+        with pytest.raises(ProtocolError, match=r"30 numbers in|whole numbers that"):
+            decode(Change, change_of(kind, asked, zeros_of(kind, count)))
+
+
+SPOILED: dict[str, Callable[[bytes], bytes]] = {
+    "more after the end": lambda short: short + b"x",
+    "twice": lambda short: short + short,
+    "cut": lambda short: short[:-1],
+    "no stream": lambda short: bytes([255]) * len(short),
+    "with the header of zlib": lambda short: zlib.compress(zlib.decompress(short, -15)),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("how", SPOILED)
+def test_deflated_bytes_with_anything_else_in_them_are_refused(how: str, kind: str) -> None:
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(Change, change_of(kind, [40], SPOILED[how](zeros_of(kind, 40))))
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize(
+    "shape",
+    [[10**9], [2**62], [2**31, 2**31], [2**63 - 1] * 8, [10**6, 10**6]],
+    ids=repr,
+)
+def test_a_shape_beyond_its_bytes_is_refused_and_not_inflated(
+    kind: str, shape: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bomb: a few bytes that would be gigabytes."""
+    monkeypatch.setattr(zlib, "decompressobj", lambda *_: pytest.fail("it was inflated"))
+    for short in (zeros_of(kind, 8), repeated(10**6), b""):
+        with pytest.raises(ProtocolError, match="numbers in"):
+            decode(Change, change_of(kind, shape, short))
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_what_would_inflate_without_end_is_stopped_at_its_shape(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that hold far more than they say: no more of it is made than was said."""
+    short, made = repeated(10**7), []
+    count = MOST_DEFLATED * len(short)  # the largest shape that is not refused at sight
+    real = zlib.decompressobj
+
+    class Watched:
+        def __init__(self, *how: int) -> None:
+            self.coder = real(*how)
+
+        def decompress(self, given_bytes: bytes, most: int) -> bytes:
+            found = self.coder.decompress(given_bytes, most)
+            made.append(len(found))
+            return found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.coder, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Watched)
+    with pytest.raises(ProtocolError, match="whole numbers that are not"):
+        decode(Change, change_of(kind, [count], short))
+    assert made == [count * WHOLE[kind].itemsize + 1]
+    with pytest.raises(ProtocolError, match="numbers in"):
+        decode(Change, change_of(kind, [count + 1], short))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data_offsets": ...},
+        {"data_offsets": []},
+        {"data_offsets": 7},
+        {"data_offsets": None},
+        {"data_offsets": "07"},
+        {"data_offsets": {"0": 7}},
+        {"data_offsets": [0, 7.0]},
+        {"data_offsets": [0, True]},
+        {"data_offsets": [0, -1]},
+        {"data_offsets": [1, 7]},
+        {"data_offsets": [0, 0]},
+        {"data_offsets": [0, 10**6]},
+        {"data_offsets": [0, 1, 7]},
+        {"shape": [0]},
+        {"shape": [-1]},
+        {"shape": [0, 2**62, 2**62]},
+        {"shape": ...},
+        {"dtype": "ZI64"},
+        {"dtype": "ZF32"},
+        {"more": 1},
+    ],
+    ids=repr,
+)
+def test_a_deflated_tensor_that_is_not_where_it_says_is_refused(more: dict[str, Any]) -> None:
+    short = zeros_of("ZI8", 20)
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(Change, change_of("ZI8", more.pop("shape", [20]), short, **more))
+
+
+@given(
+    st.sampled_from(list(WHOLE)),
+    st.binary(max_size=40),
+    st.lists(st.integers(0, 50), max_size=3),
+)
+def test_any_bytes_at_all_are_a_tensor_or_refused(
+    kind: str, short: bytes, shape: list[int]
+) -> None:
+    try:
+        found = decode(Change, change_of(kind, shape, short)).parts["w"]
+    except ProtocolError:
+        return
+    assert [*found.shape] == shape and found.dtype == WHOLE[kind]
+    assert prod(shape) <= MOST_DEFLATED * len(short)

@@ -20,7 +20,7 @@ from fedsage.config import load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.partition import partition
-from fedsage.mending.subspace import Subspace, first_basis, sketch_features
+from fedsage.mending.subspace import first_directions, sketch_sizes
 from fedsage.protocol.exchange import Exchange
 from fedsage.runs.execute import run_config
 from fedsage.runs.setup import data_owners, prepare
@@ -69,8 +69,8 @@ def main() -> None:
     graph = synthetic(**config.synthetic.model_dump())
     setup = prepare(config, partition(graph, 3, "louvain", 0), graph)
     exchange = Exchange(InProcessEngine(data_owners(setup)[0]), setup.plan)
-    first = Subspace(first_basis(setup.plan))
-    show("One message and its reply", files_of(lambda: exchange.sum(sketch_features, first)))
+    first = first_directions(setup.plan)
+    show("One message and its reply", files_of(lambda: exchange.sum(sketch_sizes, first)))
 
 
 def show(what: str, files: list[str]) -> None:

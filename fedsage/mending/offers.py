@@ -12,7 +12,6 @@ from fedsage.config import Config
 from fedsage.mending.generator import hg_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, Whole, ring_for
-from fedsage.protocol.changes import beyond_share
 from fedsage.protocol.frames import shapes_of, sizes_in
 from fedsage.protocol.messages import (
     AtMost,
@@ -158,10 +157,8 @@ def strange_answers(plan: Plan, owner: OwnerId, offers: Offers, answers: Answers
     """Answers to other questions, or numbers beyond an owner's share of the ring."""
     if {*answers.of} != {*offers.questions}:
         return f"gradients for others, {sorted(answers.of)}"
-    kinds = {found.dtype for parts in answers.of.values() for found in parts.values()}
-    if kinds - {answer_ring(plan).dtype}:
-        return "whole numbers of another size than agreed"
-    found = (beyond_share(parts, partners_in(plan)) for parts in answers.of.values())
+    ring = answer_ring(plan)
+    found = (ring.strange(one) for parts in answers.of.values() for one in parts.values())
     return next((why for why in found if why), None)
 
 

@@ -8,15 +8,13 @@ words that everybody uses together come in, words that nobody else uses go out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from fedsage.errors import ProtocolError
 from fedsage.mending.way import way_of_mending
-from fedsage.models.parameters import sha256_of
 from fedsage.models.subspace import Basis, orthonormal, random_basis, reconstructions, sketch
+from fedsage.models.told import Sketched
 from fedsage.privacy.sums import Ring, Whole, as_sum, decode, encode, exponents_for, ring_for
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import AtMost, Ints, Mended, OwnerId, message
@@ -82,45 +80,6 @@ class Sketch:
     product: Basis
 
 
-@dataclass(frozen=True, slots=True)
-class SketchedState:
-    """Which sketches of its features an owner was asked for, and whether it gave them."""
-
-    columns: int  # of all of them together
-    answered: dict[str, bool]  # by the checksum of the basis
-
-
-class Sketched:
-    """How much an owner has told of its features. It is never forgotten."""
-
-    def __init__(self, num_nodes: int) -> None:
-        self.num_nodes = num_nodes
-        self.product: Basis | None = None  # the last answer, until it is sent
-        self.told = SketchedState(0, {})
-
-    def state(self) -> SketchedState:
-        """What was asked for so far."""
-        return self.told
-
-    def restore(self, state: SketchedState) -> None:
-        """Remember what was told before a restart, too; nothing is ever taken back."""
-        columns = max(self.told.columns, state.columns)
-        self.told = SketchedState(columns, self.told.answered | state.answered)
-
-    def may_answer(self, basis: Basis) -> bool:
-        """Whether all answers together stay within half as many columns as nodes.
-
-        As many as nodes would span every row of X_i. The same basis again, after a restart,
-        has the same answer and counts once.
-        """
-        known = sha256_of({"": basis})
-        if known not in self.told.answered:
-            columns = self.told.columns + basis.shape[1]
-            within = 2 * columns <= self.num_nodes
-            self.told = SketchedState(columns, self.told.answered | {known: within})
-        return self.told.answered[known]
-
-
 def sketched(owner: DataOwner) -> Sketched:
     """How much this owner has told."""
     return owner.part("sketched", lambda: Sketched(owner.graph.num_nodes))
@@ -155,10 +114,29 @@ def mend_by_subspace(owner: DataOwner, subspace: Subspace) -> Mended:
     return owner.attach(reconstructions(owner.graph, subspace.basis))
 
 
+def strange_sizes(
+    plan: Plan, owner: OwnerId, found: Directions, reply: SketchSizes
+) -> str | None:
+    """Not a size for each column, or no size that a number can have."""
+    if len(reply.exponents) != found.rank:
+        return f"sizes of {len(reply.exponents)} columns, where {found.rank} were asked for"
+    return None if int(reply.exponents.abs().max()) < 1100 else "a size that no number has"
+
+
+def strange_sketch(
+    plan: Plan, owner: OwnerId, units: SketchUnits, reply: WholeSketch
+) -> str | None:
+    """A sketch of another rank, or with numbers beyond an owner's share."""
+    if reply.product.shape[1] != len(units.exponents):
+        return f"a sketch of rank {reply.product.shape[1]}, not {len(units.exponents)}"
+    return ring_for(units.owners, plan.config.traffic.bits).strange(reply.product)
+
+
 @procedure(
     phase="mending",
     uses=Summed,
     shapes=lambda plan: {"exponents": Ints((AtMost(plan.config.mend.rank),))},
+    check=strange_sizes,
     keeps=sketched,
     leaves="Before training, a few times: about how large such a product is, as a power of two "
     "for each of its columns.",
@@ -180,6 +158,7 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
     uses=Summed,
     after=("sketch_sizes",),
     shapes=lambda plan: {"product": Ints((plan.d_x, AtMost(plan.config.mend.rank)))},
+    check=strange_sketch,
     leaves="Before training, a few times: a product of your feature table with itself and a "
     "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",
     full=lambda plan: (full_step(plan, Subspace), full_step(plan, Sketch)),
@@ -217,8 +196,7 @@ def by_subspace(exchange: Exchange) -> None:
 def common_directions(exchange: Exchange) -> Directions:
     """The same subspace, by fewer steps on sums of whole numbers."""
     plan, owners = exchange.plan, len(exchange.owners)
-    rank = rank_of(plan)
-    found = Directions(rank, torch.empty(0, rank, dtype=torch.int8), NO_UNITS)
+    found = first_directions(plan)
     ring = ring_for(owners, plan.config.traffic.bits)
     for _ in range(WHOLE_STEPS):
         sizes = exchange.sum(sketch_sizes, found).exponents
@@ -228,6 +206,12 @@ def common_directions(exchange: Exchange) -> Directions:
         total = decode(exchange.sum(sketch_in_whole, asked).product, units)
         found = in_whole(nonzero(total, WHOLE_STEPS))
     return found
+
+
+def first_directions(plan: Plan) -> Directions:
+    """Where the search starts: drawn by everybody, so that only the rank is sent."""
+    rank = rank_of(plan)
+    return Directions(rank, torch.empty(0, rank, dtype=torch.int8), NO_UNITS)
 
 
 def in_whole(total: Basis) -> Directions:

@@ -15,7 +15,7 @@ from fedsage.models.gen_learner import GenState
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.averaging import everything, for_owners, news_of
-from fedsage.protocol.changes import News, beyond_share, sizes_of_parts
+from fedsage.protocol.changes import News, sizes_of_parts, strange_parts
 from fedsage.protocol.common import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
@@ -117,7 +117,7 @@ def strange_change(plan: Plan, owner: OwnerId, news: News, reply: NeighGenChange
     """A change of more than one owner, or numbers beyond an owner's share of the ring."""
     if reply.change.count != 1 or reply.change.weight != 2**FIXED:
         return "a change that counts for more or less than one owner"
-    return beyond_share(reply.change.parts, len(plan.nodes))
+    return strange_parts(plan, news.t, reply.change.parts)
 
 
 @lru_cache(maxsize=4)

@@ -36,6 +36,15 @@ class Ring:
         """The largest value of one owner: ⌊(2^(k−1) − 1) / M⌋."""
         return (2 ** (self.bits - 1) - 1) // self.owners
 
+    def strange(self, found: Whole, least: int | None = None) -> str | None:
+        """Why an honest owner could not send these numbers, of ``least`` or more."""
+        if found.dtype != self.dtype:
+            return f"numbers of type {found.dtype}, where {self.dtype} was agreed"
+        low = -self.most if least is None else least
+        if found.numel() and (int(found.min()) < low or int(found.max()) > self.most):
+            return f"numbers beyond {low} to {self.most}, an owner's share"
+        return None
+
     @property
     def dtype(self) -> torch.dtype:
         """The type whose addition is the ring's."""

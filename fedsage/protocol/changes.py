@@ -20,7 +20,6 @@ from fedsage.models.derived import has_moments
 from fedsage.models.low_rank import sides
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
-from fedsage.privacy.sums import Ring
 from fedsage.protocol.common import (
     FIXED,
     LEFT,
@@ -30,6 +29,7 @@ from fedsage.protocol.common import (
     SQUARES,
     Change,
     Common,
+    ring_of,
 )
 from fedsage.protocol.guard import DIVERGED, all_finite
 from fedsage.protocol.holding import first_common, unpacked
@@ -50,6 +50,8 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
+
+MOST = 2**60  # of a number that is added up: far from what a float can hold
 
 
 @message
@@ -159,22 +161,28 @@ def form_of_change(plan: Plan) -> dict[str, Form]:
     return {"parts": strange}
 
 
-def strange_change(plan: Plan, owner: OwnerId, turn: object, change: Change) -> str | None:
-    """A weight that was not agreed on, or numbers beyond an owner's share of the ring."""
-    weight = change.weight / 2**FIXED
-    if change.count != 1 or not weight > 0:
+def strange_change(plan: Plan, owner: OwnerId, turn: Turn, change: Change) -> str | None:
+    """What no training leads to: another weight than agreed, no steps, too large numbers."""
+    weight, steps = change.weight, change.steps
+    if not weight and not change.count:
         return DIVERGED
-    if weight != (agreed := plan.weights.get(owner, weight)):
-        return f"weight {weight:g}, where {agreed:g} was agreed"
-    return beyond_share(change.parts, len(plan.nodes))
+    if change.count != 1 or not 0 < weight < MOST or abs(change.loss) >= MOST:
+        return "a change that counts for more or less than one owner"
+    if weight != (agreed := round(plan.weights.get(owner, weight / 2**FIXED) * 2**FIXED)):
+        return f"weight {weight / 2**FIXED:g}, where {agreed / 2**FIXED:g} was agreed"
+    most = 2 * plan.config.classifier.local_epochs * max(plan.nodes)
+    if steps % weight or not 1 <= steps // weight <= most:
+        return f"{min(steps // weight, MOST)} steps, where 1 to {most} are possible"
+    return strange_parts(plan, turn.t, change.parts)
 
 
-def beyond_share(parts: Mapping[str, Tensor], owners: int) -> str | None:
-    """A part with numbers that an honest owner of so many could not send."""
+def strange_parts(plan: Plan, t: int, parts: Mapping[str, Tensor]) -> str | None:
+    """A part with numbers that an honest owner could not send in round ``t``."""
     for part, found in parts.items():
-        most = Ring(8 * found.element_size(), owners).most
-        if found.numel() and max(int(found.max()), -int(found.min())) > most:
-            return f"{part} with numbers beyond {most}, an owner's share"
+        ring = ring_of(part, t, len(plan.nodes), plan.config.traffic.bits)
+        least = 0 if part in (SQUARES, ROOTS) else -ring.most
+        if why := ring.strange(found, least):
+            return f"{part} with {why}"
     return None
 
 

@@ -88,11 +88,7 @@ class Common:
 
     def ring(self, part: str, t: int) -> Ring:
         """The ring that a part is sent in, in round ``t``."""
-        bits = self.config.traffic.bits
-        if part == SQUARES or (part == ROOTS and t == 0):
-            return ring_for(self.owners, 32)
-        rough = (part == REST or part.startswith(LEFT)) and t >= TWICE_AS_FINE
-        return ring_for(self.owners, bits if rough else 16)
+        return ring_of(part, t, self.owners, self.config.traffic.bits)
 
     @cached_property
     def units(self) -> dict[str, Exponents]:
@@ -273,6 +269,14 @@ class Common:
         """Of the products of P's columns with each other, which are not orthogonal."""
         products = {name: (p.T @ p).double() for name, (_, p) in self.multiplied.items()}
         return {name: torch.linalg.pinv(one, rtol=1e-3) for name, one in products.items()}
+
+
+def ring_of(part: str, t: int, owners: int, bits: int) -> Ring:
+    """The ring that a part is sent in, in round ``t``."""
+    if part == SQUARES or (part == ROOTS and t == 0):
+        return ring_for(owners, 32)
+    rough = (part == REST or part.startswith(LEFT)) and t >= TWICE_AS_FINE
+    return ring_for(owners, bits if rough else 16)
 
 
 def room(part: str) -> float:

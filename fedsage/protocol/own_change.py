@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedsage.errors import ConfigError
 from fedsage.models.derived import factored
 from fedsage.models.low_rank import tall
 from fedsage.models.parameters import Parameters
@@ -81,6 +82,11 @@ def roots(common: Common, update: ClassifierUpdate) -> Tensor:
     """The roots of second moments, by rows and columns, of all weights."""
     found: Parameters = {}
     for name in update.phi:
+        if f"{name}.exp_avg_sq" not in update.moments:
+            raise ConfigError(
+                f"The optimizer keeps no second moments of {name}, as Adam does. Take "
+                "--set classifier.moments=own, or --set traffic.how=full."
+            )
         steps = float(update.moments[f"{name}.step"])
         found |= factored(name, update.moments[f"{name}.exp_avg_sq"], steps)
     return torch.cat([found[root] for root in common.root_sizes])

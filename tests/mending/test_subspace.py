@@ -12,7 +12,6 @@ from fedsage.mending import subspace
 from fedsage.mending.subspace import (
     NO_UNITS,
     Directions,
-    SketchedState,
     SketchUnits,
     Subspace,
     basis_of,
@@ -26,6 +25,7 @@ from fedsage.mending.subspace import (
     sketched,
 )
 from fedsage.models.subspace import random_basis, reconstructions, sketch
+from fedsage.models.told import SketchedState
 from fedsage.rng import generator
 from tests.small import HOWS, exchange_on, owners_of, small_setup
 

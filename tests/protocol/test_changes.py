@@ -193,14 +193,18 @@ def test_the_median_of_three_stays_between_two_honest_owners(
 
 
 def test_no_owner_can_send_more_than_its_share(graph: Graph, owners: Partition) -> None:
-    setup = setup_of(graph, owners)
-    one = 2**FIXED
-    most = 127 // 3
-    fine = Change({"left/w": torch.full((2, 2), most, dtype=torch.int8)}, one, one, 0, 1)
-    large = Change({"left/w": torch.full((2, 2), -most - 1, dtype=torch.int8)}, one, one, 0, 1)
-    assert strange_change(setup.plan, 0, None, fine) is None
-    assert "beyond 42" in str(strange_change(setup.plan, 0, None, large))
-    assert "not finite" in str(strange_change(setup.plan, 0, None, Change({}, 0, 0, 0, 0)))
+    setup, one = setup_of(graph, owners), 2**FIXED
+
+    def refused(number: int, t: int = 2, count: int = 1, steps: int = one) -> str:
+        parts = {"left/w": torch.full((2, 2), number, dtype=torch.int8)}
+        change = Change(parts, one * count, steps, 0, count)
+        return str(strange_change(setup.plan, 0, Turn(t, False), change))
+
+    assert refused(127 // 3) == refused(-127 // 3 + 1) == "None"
+    assert "beyond -42 to 42" in refused(43) and "beyond" in refused(-128)
+    assert "type torch.int8" in refused(1, t=0)  # twice as many bits were agreed
+    assert "not finite" in refused(0, count=0)
+    assert "0 steps" in refused(0, steps=0)
 
 
 def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Partition) -> None:

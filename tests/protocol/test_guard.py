@@ -159,24 +159,24 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
         "none", Change,
         part_with(lambda n: torch.full_like(n, torch.iinfo(n.dtype).min)), "beyond"),
     "a change of two": (
-        "none", Change, lambda c: dataclasses.replace(c, count=2), "not finite"),
+        "none", Change, lambda c: dataclasses.replace(c, count=2), "more or less than one"),
     "a change of nobody": (
-        "none", Change, lambda c: dataclasses.replace(c, count=0), "not finite"),
+        "none", Change, lambda c: dataclasses.replace(c, weight=0, count=0), "not finite"),
     "a change without weight": (
-        "none", Change, lambda c: dataclasses.replace(c, weight=0), "not finite"),
+        "none", Change, lambda c: dataclasses.replace(c, weight=0), "more or less than one"),
     "a change of negative weight": (
-        "none", Change, lambda c: dataclasses.replace(c, weight=-c.weight), "not finite"),
+        "none", Change, lambda c: dataclasses.replace(c, weight=-c.weight), "more or less"),
     "a change of another weight": (
         "none", Change,
         lambda c: dataclasses.replace(c, weight=2 * c.weight, steps=2 * c.steps),
         "weight 24, where 12 was agreed"),
     "no second moments": ("none", Change, lambda c: without(c, "roots"), "another form"),
     "sizes of another sketch": (
-        "subspace", SketchSizes, lambda s: SketchSizes(s.exponents[:1]), "another form"),
+        "subspace", SketchSizes, lambda s: SketchSizes(s.exponents[:1]), "sizes of 1 columns"),
     "sizes in fractions": (
         "subspace", SketchSizes, lambda s: SketchSizes(s.exponents.float()), "torch.int8 was"),
     "whole sketch of other shape": (
-        "subspace", WholeSketch, lambda s: WholeSketch(s.product[:, :1]), "another form"),
+        "subspace", WholeSketch, lambda s: WholeSketch(s.product[:, :1]), "a sketch of rank 1"),
     "whole sketch of fewer words": (
         "subspace", WholeSketch, lambda s: WholeSketch(s.product[1:]), "is of shape"),
     "sketch in fractions": (
@@ -251,7 +251,6 @@ HOSTILE: dict[str, Alter] = {
 }  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="strange_change lets them in")
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_change_that_no_training_leads_to_is_refused(case: str, set_up: SetUp) -> None:
     setup = set_up("none", "low-rank")

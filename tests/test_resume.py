@@ -92,7 +92,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("whose", "what"), [("server", "server-mending"), ("owner-1", "update_neighgen")]
+    ("whose", "what"), [("server", "server-mending"), ("owner-1", "update_by_answers")]
 )
 @pytest.mark.parametrize("how", ["cut short", "altered", "empty"])
 def test_a_damaged_checkpoint_is_found_out_and_the_one_before_is_used(

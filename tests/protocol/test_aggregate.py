@@ -28,7 +28,7 @@ def aggregate(rule: str, phis: list[Parameters], weights: list[float]) -> Parame
 def test_these_are_all_the_rules_there_are() -> None:
     ours = {
         name for name in REGISTERED.ours() if "." not in name
-    }  # other tests hand theirs over
+    }
     assert ours == set(RULES)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
 MUCH = 500e6  # bytes
+FEW = 2  # steps of an owner in a round
 PATIENCE = 2.0  # seconds before a slow phase is named
 SLOW = {"load": "loading", "partition": "cutting the graph", "evaluation": "asking test nodes"}
 
@@ -143,6 +144,15 @@ def announce_exchange(num_bytes: float, owners: int) -> None:
         )
 
 
+def announce_small_owners(steps: float | None) -> None:
+    """Say that owners with few nodes had better send full messages."""
+    if steps is not None and steps < FEW:
+        say(
+            f"Owners have about {steps:.1f} batches of training nodes a round. With fewer than "
+            f"{FEW} accuracy suffers from short messages: --set traffic.how=full"
+        )
+
+
 class Shown:
     """Shows what happens in a run: its rounds, and what takes a while before and after."""
 
@@ -158,6 +168,7 @@ class Shown:
             if event.kernel == "fused":
                 announce_compiling()
             announce_exchange(event.carries, self.owners)
+            announce_small_owners(event.steps)
         elif event.what == "ends":
             if timer := self.timers.pop(event.phase, None):
                 timer.cancel()

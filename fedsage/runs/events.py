@@ -51,6 +51,7 @@ class Event:
     line: HistoryLine | None = None  # of a round
     kernel: str = ""  # when all is ready: the path that training takes
     carries: int = 0  # when all is ready: about how many bytes mending will exchange
+    steps: float | None = None  # when all is ready: of an owner in a round, sent as changes
     _model: Callable[[], NodeClassifier | None] = no_model
     _stop: Callable[[], None] = too_late
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from fedsage.config import Config
 from fedsage.data.load import load, owner_folders
 from fedsage.data.owned import owners_in
@@ -24,6 +26,7 @@ from fedsage.models.classifier import NodeClassifier, build
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import in_full
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch, ignore_event
@@ -127,7 +130,8 @@ def execute(
     kernel = model.chosen_kernel
     with watch.pause():
         carries = setup.way.carries(plan) if setup.method.topology == "federated" else 0
-        observe(Event("ready", "training", kernel=kernel, carries=carries))
+        steps = steps_of_owners(setup)
+        observe(Event("ready", "training", kernel=kernel, carries=carries, steps=steps))
         if kernel == "fused":
             warm_up()
     history: list[HistoryLine] = []
@@ -179,6 +183,15 @@ def mending_found(setup: Setup, owners: Sequence[DataOwner]) -> Mending | None:
     parts = setup.owners
     picked = share_picked(owners)
     return judge_mending(parts.subgraphs, mended, picked, setup.graph, parts.nodes)
+
+
+def steps_of_owners(setup: Setup) -> float | None:
+    """How many steps an owner takes in a round, on average, where they are sent as changes."""
+    config = setup.plan.config
+    if in_full(config):
+        return None
+    how, nodes = config.classifier, [len(split.train) for split in setup.splits]
+    return float(np.mean(nodes)) / how.batch_size * how.local_epochs
 
 
 def local_hits(setup: Setup, outcomes: Sequence[Outcome]) -> list[float | None]:

@@ -26,9 +26,7 @@ def aggregate(rule: str, phis: list[Parameters], weights: list[float]) -> Parame
 
 
 def test_these_are_all_the_rules_there_are() -> None:
-    ours = {
-        name for name in REGISTERED.ours() if "." not in name
-    }
+    ours = {name for name in REGISTERED.ours() if "." not in name}
     assert ours == set(RULES)
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsage.config import Config, NeighGenConfig, Settings, load_config
+from fedsage.config import Config, NeighGenConfig, load_config
 from fedsage.files import write_json
+from fedsage.layering import Settings
 from fedsage.machine import commit, machine, versions
 from fedsage.reproduce.cells import fingerprint
 from fedsage.runs.execute import run_config

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsage.config import Settings, load_config
+from fedsage.config import load_config
 from fedsage.files import write_json
+from fedsage.layering import Settings
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.execute import run_config
 

@@ -6,8 +6,7 @@ Others take the one section that they need, or a plain value or two; never all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -21,9 +20,9 @@ from pydantic import (
 )
 
 from fedsage.errors import ConfigError, nearest
+from fedsage.layering import Settings, explained, overlaid
 
 Preset: TypeAlias = Literal["paper", "best"]
-Settings: TypeAlias = Mapping[str, Any]  # as nested in a TOML file, before it is checked
 Width: TypeAlias = Annotated[int, Field(ge=1, le=2**16)]
 Head: TypeAlias = Literal["relu", "l2", "direct"]
 Norm: TypeAlias = Literal["none", "l2", "layer"]
@@ -288,33 +287,4 @@ def load_config(*layers: Settings, preset: str = "best") -> Config:
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(explained(error.errors()[0])) from None
-
-
-def overlaid(*layers: Settings) -> dict[str, Any]:
-    """Nested settings, later layers over earlier ones."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            below: Any = merged.get(key, {} if isinstance(value, Mapping) else value)
-            if isinstance(below, Mapping) != isinstance(value, Mapping):
-                raise ConfigError(
-                    f"'{key}' is both a section and a value ({below!r} and {value!r}). Write "
-                    f"[{key}] and its keys below it, or --set {key}.name=value."
-                )
-            merged[key] = overlaid(below, value) if isinstance(value, Mapping) else value
-    return merged
-
-
-def explained(error: Mapping[str, Any]) -> str:
-    """What is wrong with a setting, what was seen, what to do: one line."""
-    path = [str(part) for part in error["loc"]]
-    key = ".".join(path)
-    if error["type"] == "extra_forbidden":
-        section = Config.model_fields.get(path[0])
-        inside = len(path) > 1 and section is not None and section.annotation is not None
-        fields = section.annotation.model_fields if inside else Config.model_fields  # type: ignore[union-attr]
-        return f"Unknown key '{key}'.{nearest(path[-1], fields)}"
-    seen = error["input"]
-    wanted = error["msg"][0].lower() + error["msg"][1:]
-    return f"Setting '{key}' is {seen!r}: {wanted}. 'fedsage settings' shows all of them."
+        raise ConfigError(explained(error.errors()[0], Config)) from None

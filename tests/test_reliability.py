@@ -140,6 +140,7 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 def test_every_malformed_input_has_its_error_and_the_table_says_so(
     graph: Graph, owners: Partition, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def stopped_after(config: Config, rounds: int, checkpoint: Path) -> None:
         run_config(config, observe, checkpoint=checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "moments"), [(method, "averaged") for method in METHODS] + [("fedsage", "own")]
 )
@@ -65,6 +66,7 @@ def test_every_method_goes_on_after_any_round(
         assert told == [(line.phase, line.round, line.owner, line.loss) for line in whole]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen"])
 def test_killed_at_random_moments_it_ends_in_the_same_model(
@@ -91,6 +93,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("whose", "what"), [("server", "server-mending"), ("owner-1", "update_by_answers")]
 )

@@ -40,6 +40,7 @@ def test_a_run_by_changes_says_what_full_messages_would_have_been(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["subspace", "neighgen", "shared", "classes", "copy"])
 def test_so_it_does_of_every_way_of_mending(way: str) -> None:
     method = f"fedsage+{way}"

@@ -127,6 +127,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_the_example_goes_through_compare_predict_and_report(
     name: str,
@@ -325,6 +326,7 @@ def test_a_misspelt_way_is_refused_whatever_the_method(owners: Partition) -> Non
         run(owners, "fedsage", settings=FEW | {"mend": {"how": "subspac"}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["my_rule", "my_mending", "my_method", "my_backbone"])
 def test_a_file_is_found_in_a_process_that_has_loaded_nothing_else(name: str) -> None:
     registries = {

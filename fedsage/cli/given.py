@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedsage.config import Settings, overlaid
 from fedsage.errors import ConfigError
+from fedsage.layering import Settings, overlaid
 
 if sys.version_info >= (3, 11):
     import tomllib

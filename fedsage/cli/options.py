@@ -8,8 +8,9 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from fedsage.cli.given import read_assignments, read_toml
-from fedsage.config import Config, Settings, load_config, overlaid
+from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
+from fedsage.layering import Settings, overlaid
 
 DATASET_HELP = (
     "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"

@@ -14,8 +14,9 @@ import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import Shown, ensure_here, rounds
-from fedsage.config import Config, Settings
+from fedsage.config import Config
 from fedsage.errors import ConfigError
+from fedsage.layering import Settings
 from fedsage.readable import owners_of
 
 if TYPE_CHECKING:

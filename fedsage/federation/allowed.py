@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedsage.config import Config, overlaid
+from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
+from fedsage.layering import overlaid
 from fedsage.registry import checksum, is_file
 
 ALLOWED = "allowed"  # the folder in a kit

@@ -140,7 +140,7 @@ def strange_sketch(
     keeps=sketched,
     leaves="Before training, a few times: about how large such a product is, as a power of two "
     "for each of its columns.",
-    full=lambda plan: (0, 0),
+    full=lambda plan, found: (0, 0),
     when=in_whole_numbers,
 )
 def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
@@ -161,7 +161,7 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
     check=strange_sketch,
     leaves="Before training, a few times: a product of your feature table with itself and a "
     "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",
-    full=lambda plan: (full_step(plan, Subspace), full_step(plan, Sketch)),
+    full=lambda plan, units: (full_step(plan, Subspace), full_step(plan, Sketch)),
     when=in_whole_numbers,
 )
 def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
@@ -176,7 +176,7 @@ def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
 @procedure(
     phase="mending",
     owed=True,
-    full=lambda plan: (full_basis(plan, Subspace), len(to_frame(Mended()))),
+    full=lambda plan, found: (full_basis(plan, Subspace), len(to_frame(Mended()))),
     when=in_whole_numbers,
 )
 def mend_by_directions(owner: DataOwner, found: Directions) -> Mended:

@@ -64,7 +64,7 @@ from fedsage.rng import Stream, generator
     shapes=lambda plan: {"news": news_form(plan), "question": question_form(plan)},
     check=strange_offer,
     leaves=words_of_offer,
-    full=lambda plan: (len(to_frame(Ask(0))), full_sizes(plan)[0]),
+    full=lambda plan, turn: (len(to_frame(Ask(0))), full_sizes(plan)[0]),
     when=in_whole_numbers,
 )
 def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
@@ -73,7 +73,7 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     own.begin(turn.t)
     stream = generator(owner.seed, "offer", owner.id, turn.t)
     before = own.known(owner.id)
-    change = change_of(owner.plan, own.hg(), before, stream)
+    change = change_of_hg(owner.plan, own.hg(), before, stream)
     held = own.held[owner.id] = after(before, turn.t, change)
     news = HgNews(before.t, change, held.hg if turn.whole else {})
     z, ring = own.embeddings(turn.t), own_ring(owner.plan)
@@ -85,7 +85,7 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     return Offer(turn.t, news, Question(whole, int(unit[0]), frame))
 
 
-def change_of(plan: Plan, hg: Parameters, held: Held, stream: Stream) -> Parameters:
+def change_of_hg(plan: Plan, hg: Parameters, held: Held, stream: Stream) -> Parameters:
     """How far H^g is from what others hold, in whole numbers with their frame."""
     change = {name: weight - held.hg[name] for name, weight in hg.items()}
     if not all(map(all_finite, change.values())):
@@ -95,7 +95,7 @@ def change_of(plan: Plan, hg: Parameters, held: Held, stream: Stream) -> Paramet
     return frame | put_in(change, frame, ring, stream)
 
 
-def full_answers(plan: Plan) -> tuple[int, int]:
+def full_answers(plan: Plan, offers: Offers) -> tuple[int, int]:
     """The bytes of the offers that an owner gets, and of its gradients, in full messages."""
     offer, gradient = full_sizes(plan)
     return partners_in(plan) * offer, partners_in(plan) * gradient
@@ -157,7 +157,7 @@ def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Paramete
     uses=Summed,
     keeps=learner,
     leaves="In each of these rounds: the losses of your generator.",
-    full=lambda plan: (full_sizes(plan)[1], len(to_frame(GenDone(0.1, 0.1, 0.1, 0.1)))),
+    full=lambda plan, total: (full_sizes(plan)[1], len(to_frame(GenDone(0.1, 0.1, 0.1, 0.1)))),
     when=in_whole_numbers,
 )
 def update_by_answers(owner: DataOwner, total: AnswerSum) -> GenDone:

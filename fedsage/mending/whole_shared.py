@@ -91,7 +91,9 @@ class SharedFollower:
         plan = self.owner.plan
         if news.total.count:
             if self.common is None or self.common.t != news.t - 1:
-                raise ProtocolError(f"it does not hold NeighGen after {news.t - 1} rounds")
+                raise ProtocolError(
+                    f"it does not hold the NeighGen that round {news.t - 1} starts from"
+                )
             self.common = self.common.after(news.total, news.guide)
         elif news.memory:
             whole = Classifier(news.phi, news.memory)
@@ -135,7 +137,7 @@ def full_size(plan: Plan) -> int:
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "
     "on your nodes moves the weights of the generator, in whole numbers of few bits, and its "
     "losses.",
-    full=lambda plan: (full_size(plan), full_size(plan)),
+    full=lambda plan, news: (full_size(plan), full_size(plan)),
     when=in_whole_numbers,
 )
 def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:

@@ -8,7 +8,7 @@ from functools import partial
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import as_sum, decode
-from fedsage.protocol.changes import News, Turn, full_sizes, local_change_c, receive_change
+from fedsage.protocol.changes import News, Turn, local_change_c, receive_change
 from fedsage.protocol.common import FIXED, NO_CHANGE, RIGHT, Change, Common
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.holding import first_common, packed, unpacked
@@ -64,9 +64,6 @@ class ByChanges:
             self.common = first_common(plan, owners, weight if weighted else 1.0)
             news = news_of(self.common)
         self.exchange.sum(receive_change, news)
-        if not classifier.moments:
-            _, later, first = full_sizes(plan)
-            self.exchange.engine.traffic["training"].full_down -= owners * (later - first)
 
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
         """Procedure B: φ after this round, the owners' mean loss, their hits."""

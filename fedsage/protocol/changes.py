@@ -22,8 +22,6 @@ from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.common import (
     FIXED,
-    LEFT,
-    REST,
     RIGHT,
     ROOTS,
     SQUARES,
@@ -31,6 +29,7 @@ from fedsage.protocol.common import (
     Common,
     ring_of,
 )
+from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.guard import DIVERGED, all_finite
 from fedsage.protocol.holding import first_common, unpacked
 from fedsage.protocol.messages import (
@@ -118,16 +117,22 @@ class Follower:
         elif news.t == 0:
             common = first_common(plan, news.owners, news.weight)
         else:  # the end: φ alone, to be queried
-            phi = news.phi or (self.kept[1] if self.kept[0] == news.t else {})
-            self.owner.take_over(phi, {})
+            self.owner.take_over(news.phi or self.recalled(news.t), {})
             return
         self.common = common
         self.owner.take_over(common.phi, common.moments)
 
+    def recalled(self, t: int) -> Parameters:
+        """The φ that was kept as the best so far."""
+        after, phi = self.kept
+        if after != t:
+            raise ProtocolError(f"it did not keep the classifier of round {t - 1}")
+        return phi
+
     def held(self, t: int) -> Common:
-        """What this owner holds after ``t`` rounds."""
+        """What this owner holds at the start of round ``t``."""
         if self.common is None or self.common.t != t:
-            raise ProtocolError(f"it does not hold the classifier after {t} rounds")
+            raise ProtocolError(f"it does not hold the classifier that round {t} starts from")
         return self.common
 
 
@@ -214,6 +219,12 @@ def full_sizes(plan: Plan) -> tuple[int, int, int]:
     return len(to_frame(update)), len(to_frame(broadcasts[0])), len(to_frame(broadcasts[1]))
 
 
+def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
+    """The same for the broadcast of φ, which has no moments at first, and its reply."""
+    _, later, first = full_sizes(plan)
+    return later if news.t else first, len(to_frame(Hits(100, 100, 100, 100)))
+
+
 @procedure(
     phase="training",
     uses=Summed,
@@ -222,7 +233,7 @@ def full_sizes(plan: Plan) -> tuple[int, int, int]:
     check=strange_change,
     keeps=follower,
     leaves=words_of_change,
-    full=lambda plan: (len(to_frame(Ask(0))), full_sizes(plan)[0]),
+    full=lambda plan, turn: (len(to_frame(Ask(turn.t))), full_sizes(plan)[0]),
     when=in_whole_numbers,
 )
 def local_change_c(owner: DataOwner, turn: Turn) -> Change:
@@ -248,7 +259,7 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     check=too_many_hits,
     leaves="In each of these rounds: how many of your validation nodes the classifier of all "
     "owners gets right.",
-    full=lambda plan: (full_sizes(plan)[1], len(to_frame(Hits(100, 100, 100, 100)))),
+    full=full_broadcast,
     when=in_whole_numbers,
 )
 def receive_change(owner: DataOwner, news: News) -> Hits:

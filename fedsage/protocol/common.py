@@ -32,20 +32,18 @@ from fedsage.models.low_rank import (
     as_weight,
     directions,
     rounded,
-    spanned,
 )
 from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
+from fedsage.protocol.frames import LEFT, REST, SPREAD, shapes_of, weights_in
 from fedsage.protocol.messages import message
 
-LEFT, RIGHT = "left/", "right/"  # of a large weight: Δ·Q and Δᵀ·P
+RIGHT = "right/"  # of a large weight: Δᵀ·P, beside Δ·Q
 NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # of what the server says
-REST = "rest"  # all other weights, one after the other
 SQUARES, ROOTS = "squares", "roots"  # how large parts are; second moments
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet, and numbers have more bits
 ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
 SQUARES_FINENESS = 18  # bits below the square of the largest value
-SPREAD = 24  # bits between the units of two columns, so that products stay exact
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
 GUIDE = Ring(16, 1)  # of what the server says
 FIXED = 20  # bits after the point of weights and losses
@@ -165,24 +163,22 @@ class Common:
         self, parts: Mapping[str, Tensor], guide: Mapping[str, Tensor], share: float
     ) -> Parameters:
         """The changes of weights that whole numbers stand for, times ``share``."""
-        rest = decode(parts[REST], self.units[REST]) * share
-        sizes = [self.phi[name].numel() for name in self.small]
-        found = dict(zip(self.small, torch.split(rest, sizes), strict=True))
-        for name, basis in self.bases.items():
-            left = decode(parts[LEFT + name], self.units[LEFT + name])
-            matrix = spanned(left, basis) * share
-            if BEYOND + name in guide:
-                beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
-                matrix += self.partners[name].double() @ beyond.T
-            found[name] = as_weight(matrix, self.phi[name].shape)
-        return {n: found[n].reshape(w.shape).float().contiguous() for n, w in self.phi.items()}
+        shapes = shapes_of(self.phi)
+        found = weights_in(parts, self.bases, self.units, shapes)
+        found = {name: weight * share for name, weight in found.items()}
+        for name in [name for name in self.bases if BEYOND + name in guide]:
+            beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
+            more = self.partners[name].double() @ beyond.T
+            found[name] = found[name] + as_weight(more, shapes[name])
+        return {name: weight.float().contiguous() for name, weight in found.items()}
 
     def after(self, total: Change, guide: Parameters) -> Common:
         """One round later: the step that everybody takes.
 
         Owners in one process take it once, and hold one and the same.
         """
-        what = sha256_of(total.parts | guide)
+        numbers = total.weight, total.steps, total.count
+        what = f"{sha256_of(total.parts | guide)} {numbers}"
         with self.stepping:
             found = self.next.get(what) or self.moved_by(total, guide)
             self.next[what] = found

@@ -255,10 +255,10 @@ class Exchange:
         up, down = traffic.up, traffic.down
         answers = self.engine.carry(procedure, requests)
         if procedure.full and self.agreed:
-            asked, answered = procedure.full(self.agreed)
-            came = [one for one in answers.values() if not isinstance(one, Miss)]
-            traffic.full_down += asked * len(requests)
-            traffic.full_up += answered * len(came)
+            for i, request in requests.items():
+                asked, answered = procedure.full(self.agreed, request)
+                traffic.full_down += asked
+                traffic.full_up += 0 if isinstance(answers[i], Miss) else answered
         else:
             traffic.full_down += traffic.down - down
             traffic.full_up += traffic.up - up

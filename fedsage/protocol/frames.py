@@ -100,14 +100,25 @@ def put_in(weights: Parameters, frame: Parameters, ring: Ring, stream: Stream) -
 
 def taken_out(parts: Parameters, frame: Parameters, shapes: Shapes) -> Parameters:
     """The inverse of ``put_in``, but for what was rounded off; the same on any machine."""
-    units, small = units_of(frame, shapes), small_in(shapes, frame)
+    found = weights_in(parts, bases_in(frame), units_of(frame, shapes), shapes)
+    return {name: weight.float() for name, weight in found.items()}
+
+
+def weights_in(
+    parts: Mapping[str, Tensor],
+    bases: Mapping[str, Tensor],
+    units: Mapping[str, Exponents],
+    shapes: Shapes,
+) -> Parameters:
+    """The weights that whole numbers stand for, in double precision."""
+    small = [name for name in shapes if name not in bases]
     values = decode(parts[REST], units[REST])
     rest = torch.split(values, [shapes[name].numel() for name in small])
     found = dict(zip(small, rest, strict=True))
-    for name, basis in bases_in(frame).items():
+    for name, basis in bases.items():
         left = decode(parts[LEFT + name], units[LEFT + name])
         found[name] = as_weight(spanned(left, basis), shapes[name])
-    return {name: found[name].reshape(shape).float() for name, shape in shapes.items()}
+    return {name: found[name].reshape(shape) for name, shape in shapes.items()}
 
 
 def units_of(frame: Parameters, shapes: Shapes) -> dict[str, Exponents]:

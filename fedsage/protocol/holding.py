@@ -14,7 +14,8 @@ from fedsage.models.derived import Pace, has_moments
 from fedsage.models.low_rank import is_large, random_directions, rounded, sides
 from fedsage.models.parameters import Parameters, under
 from fedsage.privacy.sums import Exponents, exponents_for
-from fedsage.protocol.common import LEFT, REST, RIGHT, Common, room
+from fedsage.protocol.common import RIGHT, Common, room
+from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.plan import Plan
 

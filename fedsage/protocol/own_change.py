@@ -12,7 +12,8 @@ from fedsage.models.derived import factored
 from fedsage.models.low_rank import tall
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode, encode
-from fedsage.protocol.common import FIXED, LEFT, REST, RIGHT, ROOTS, SQUARES, Change, Common
+from fedsage.protocol.common import FIXED, RIGHT, ROOTS, SQUARES, Change, Common
+from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.messages import ClassifierUpdate
 from fedsage.rng import Stream
 

@@ -104,7 +104,7 @@ class Procedure(Generic[Party, Request, Reply]):
     after: tuple[str, ...] = ()
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
-    full: Callable[[Plan], tuple[int, int]] | None = None
+    full: Callable[[Plan, Any], tuple[int, int]] | None = None
     when: Callable[[Config], bool] = always
 
     @property
@@ -190,7 +190,7 @@ def procedure(
     after: tuple[str, ...] = (),
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
-    full: Callable[[Plan], tuple[int, int]] | None = None,
+    full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Make a function of an owner and a message one that a server can ask for.
@@ -208,7 +208,7 @@ def procedure(
         check: What else may be wrong with a reply, beside its form: the reason, or None.
         sizes: How far a reply would move what is averaged, by what is measured; of the φ that
             was broadcast last, the request and the reply.
-        full: The bytes of request and reply in full messages, where these are shorter.
+        full: The bytes of a request and of its reply in full messages, where these are shorter.
         when: In which runs it may be asked for.
     """
 

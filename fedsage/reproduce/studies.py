@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
-from fedsage.config import Settings, load_config
+from fedsage.config import load_config
 from fedsage.data.load import load
 from fedsage.graph.partition import partition
+from fedsage.layering import Settings
 from fedsage.paper import paper_values
 from fedsage.reproduce.cells import Cell, FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel

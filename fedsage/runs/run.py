@@ -9,10 +9,11 @@ from pathlib import Path
 
 from torch.nn import Module
 
-from fedsage.config import Config, RunConfig, Settings, load_config
+from fedsage.config import Config, RunConfig, load_config
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
+from fedsage.layering import Settings
 from fedsage.methods import Method
 from fedsage.models.backbone import is_ours, named
 from fedsage.models.classifier import load_models, save_models

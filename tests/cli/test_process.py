@@ -30,6 +30,7 @@ def test_starting_does_not_import_torch(words: list[str]) -> None:
     assert not imported & {"torch", "igraph", "pyarrow"}
 
 
+@pytest.mark.slow
 def test_a_run_does_not_load_the_compiler_of_torch() -> None:
     code = """
 import sys

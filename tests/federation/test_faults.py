@@ -50,6 +50,7 @@ def t_of(request: Any) -> int:
     return int(getattr(request, "t", -1))
 
 
+@pytest.mark.slow
 def test_a_run_resumes_after_an_owner_missed_many_rounds_of_neighgen(
     sites: Make, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_mean_for_each_node_is_not_answered(sites: Make) -> None:
     site.answer("column_squares", encode(ColumnMeans(torch.zeros(numbers).double())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_going_back_in_time_does_not_win_back_sketches(how: str, sites: Make) -> None:
     site = joined(sites()[0], "fedsage+subspace", how)

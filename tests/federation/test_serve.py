@@ -62,6 +62,7 @@ def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
     assert set(FEDERATED) == {"fedsage", "fedsage+", *(f"fedsage+{way}" for way in ways)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("method", FEDERATED)
 def test_the_model_is_the_one_of_a_run_in_one_process(
@@ -127,6 +128,7 @@ def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Pat
     assert not any(value.tobytes() in body for value in tables.numbers.ravel())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     how: str, sites: Make, tmp_path: Path
@@ -292,6 +294,7 @@ def test_the_door_refuses_what_does_not_fit(case: str, door: Door) -> None:
     refuses(door, DataOwner.local_update_c, change(fits), why, fits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG_CHANGES)
 def test_the_door_refuses_changes_that_do_not_fit(
     case: str, sites: Make, tmp_path: Path

@@ -29,6 +29,7 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
     assert not asked & {"feed_forward", "update_shared_neighgen"}
 
 
+@pytest.mark.slow
 @METHODS
 def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     method: str, sites: Make, tmp_path: Path
@@ -43,6 +44,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_round(
         assert again.record.model_sha256 == wanted.record.model_sha256
 
 
+@pytest.mark.slow
 @METHODS
 def test_a_run_resumes_after_an_owner_missed_a_round(
     method: str, sites: Make, tmp_path: Path

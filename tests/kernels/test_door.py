@@ -18,6 +18,7 @@ PACKAGE = Path(fedsage.__file__).parent
 KERNELS = PACKAGE / "kernels"
 
 
+@pytest.mark.slow
 def test_a_run_compiles_nothing_that_was_not_warmed_up(train: object) -> None:
     door.warm_up()
     compiled = epoch.epoch, query.logits, product.add_product, nearest.search

@@ -44,6 +44,7 @@ def relabelled(graph: Graph, owners: Partition, parts: tuple[str, ...]) -> Parti
     return by_owner(other, owner, 3, "random", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [way for way in WAYS if way != "oracle"])
 def test_labels_of_validation_and_test_nodes_teach_nothing(
     graph: Graph, owners: Partition, method: str
@@ -55,6 +56,7 @@ def test_labels_of_validation_and_test_nodes_teach_nothing(
     assert first.record.model_sha256 != third.record.model_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+", "fedsage+neighgen"])
 def test_labels_of_test_nodes_choose_nothing(
     graph: Graph, owners: Partition, method: str
@@ -78,6 +80,7 @@ def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
     assert {line.owner for line in history} == ({0, 1, 2} if models == 3 else {None})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "preset"),
     [("fedsage+neighgen", "paper"), ("fedsage+neighgen", "best"), ("fedsage+shared", "best")],
@@ -112,6 +115,7 @@ def test_mending_changes_what_is_answered_for_real_nodes(
         assert set(np.flatnonzero(changed)) <= near
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WAYS)
 def test_mending_changes_what_is_learned(
     graph: Graph, owners: Partition, method: str, monkeypatch: pytest.MonkeyPatch
@@ -141,6 +145,7 @@ def test_fedsage_plus_mends_as_the_settings_say(train: Train) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+neighgen", "fedsage+shared", "fedsage+subspace"])
 def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(
     train: Train, method: str
@@ -152,6 +157,7 @@ def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_dense_products_round_alike_in_every_thread(seed: int) -> None:
     """In a thread where no number of threads is set, torch takes all cores for a product."""

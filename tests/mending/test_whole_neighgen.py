@@ -137,6 +137,7 @@ class Away(InProcessEngine):
         return super().carry(procedure, here) | gone
 
 
+@pytest.mark.slow
 @HOWS
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
@@ -178,6 +179,7 @@ def test_who_does_not_hold_what_a_change_moves_says_so(graph: Graph, owners: Par
     assert held[0].t == held[1].t == 1 and sha256_of(held[0].hg) == sha256_of(held[1].hg)
 
 
+@pytest.mark.slow
 @HOWS
 @pytest.mark.parametrize("rounds", [2, 4, 7])
 def test_a_run_that_was_stopped_goes_on_to_the_bit(
@@ -207,6 +209,7 @@ def test_partners_answer_and_all_others_follow(graph: Graph, owners: Partition) 
     assert answer_ring(setup.plan).most == 2**15 - 1
 
 
+@pytest.mark.slow
 def test_few_bytes_and_what_full_messages_would_have_been() -> None:
     def bytes_of(**traffic: Any) -> tuple[dict[str, int], dict[str, int], int]:
         gen = GEN | {"widths": [16, 16], "hidden": [32], "batch_size": 8}
@@ -235,6 +238,7 @@ def test_only_what_the_traffic_needs_may_be_asked(graph: Graph, owners: Partitio
         exchange_on(full).pass_on(local_offer, OfferTurn(0, False))
 
 
+@pytest.mark.slow
 def test_alone_nothing_is_rounded() -> None:
     alone = {"run": {"method": "locsage+"}, "neighgen": GEN}
     results = [

@@ -68,6 +68,7 @@ def model_of(graph: Graph, name: str, **settings: object) -> Backbone:
     return model
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen", "locsage"])
 def test_every_backbone_goes_through_every_kind_of_method(
@@ -85,6 +86,7 @@ def test_every_backbone_goes_through_every_kind_of_method(
     assert sha256_of(parameters_of(untrained)) != sha256_of(first.models[0].phi)
 
 
+@pytest.mark.slow
 @each
 def test_every_backbone_learns(train: Train, name: str) -> None:
     classifier = {"rounds_c": 40, "eta": 0.02, "batch_size": 16}

@@ -136,7 +136,7 @@ def test_an_owner_that_does_not_hold_the_last_round_says_so(
     server.round(0, keep=False)
     for keeper in exchange.engine.keepers.values():  # type: ignore[attr-defined]
         follower(keeper.owner).common = None
-    with pytest.raises(ProtocolError, match="does not hold the classifier after 1 rounds"):
+    with pytest.raises(ProtocolError, match="does not hold the classifier that round 1"):
         server.round(1, keep=False)
 
 

@@ -78,6 +78,7 @@ def test_rounding_is_right_on_average() -> None:
         assert float((mean - weight).abs().max()) < unit / 5
 
 
+@pytest.mark.slow
 @given(st.integers(2, 60), st.integers(0, 20))
 def test_sums_in_any_order_are_the_same_bits(owners: int, seed: int) -> None:
     ring = Ring(16, owners)

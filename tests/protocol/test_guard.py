@@ -215,6 +215,7 @@ def hows_of(kind: type) -> tuple[str, ...]:
     return (ONLY[kind],) if kind in ONLY else HOWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "how"), [(case, how) for case in WRONG for how in hows_of(WRONG[case][1])]
 )

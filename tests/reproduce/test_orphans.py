@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 SCRIPT = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor
@@ -31,6 +33,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_worker_ends_with_a_study_that_was_killed(tmp_path: object) -> None:
     assert multiprocessing.parent_process() is None  # this process is nobody's worker
     script = os.path.join(str(tmp_path), "study.py")

@@ -44,6 +44,7 @@ def test_every_promised_name_is_there() -> None:
         study_named("table-mian")
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

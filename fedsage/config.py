@@ -30,6 +30,7 @@ OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Inference: TypeAlias = Literal["full", "sampled"]
 Kernel: TypeAlias = Literal["auto", "fused", "torch"]
+Privacy: TypeAlias = Literal["open", "sums"]
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -186,6 +187,12 @@ class TrafficConfig(Section):
     )
 
 
+class PrivacyConfig(Section):
+    """Who can see what of an owner's replies."""
+
+    level: Privacy = Field("open", description="open, or sums: the server sees only those")
+
+
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
@@ -229,6 +236,7 @@ class Config(Section):
     mend: MendConfig = MendConfig()
     neighgen: NeighGenConfig = NeighGenConfig()
     traffic: TrafficConfig = TrafficConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     federation: FederationConfig = FederationConfig()
 

@@ -131,6 +131,7 @@ def run(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     aggregate: options.Aggregate = None,
+    privacy: options.Privacy = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
     out: options.Out = None,
@@ -148,7 +149,7 @@ def run(
     settings = options.config_from(
         stored=stored(out) if resume else None, config=config, assignments=assignments,
         preset=preset, method=method, seed=seed, engine="nvflare", aggregate=aggregate,
-        dataset="own", owners=owners, partition="folders", deadline=deadline,
+        privacy=privacy, dataset="own", owners=owners, partition="folders", deadline=deadline,
         min_owners=min_owners,
     )  # fmt: skip
     folder = out or unused_folder(run_name(settings, federation=True))
@@ -182,6 +183,7 @@ def try_(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     aggregate: options.Aggregate = None,
+    privacy: options.Privacy = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
     out: options.Out = None,
@@ -195,7 +197,7 @@ def try_(
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset, method=method, seed=seed,
         dataset=dataset, owners=owners, partition=partition, engine="nvflare",
-        aggregate=aggregate, deadline=deadline, min_owners=min_owners,
+        aggregate=aggregate, privacy=privacy, deadline=deadline, min_owners=min_owners,
     )  # fmt: skip
     settings = settled_for(settings)
     folder = out or unused_folder(run_name(settings, federation=True))

@@ -51,6 +51,13 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object o
 Aggregate: TypeAlias = Annotated[
     str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
 ]
+Privacy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="open, or sums: the server sees only sums over owners (default: sums in "
+        "federations of three and more, open in simulations)"
+    ),
+]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="continue the interrupted run in --out")
 ]
@@ -73,6 +80,7 @@ def config_from(
     seed: int | None = None,
     engine: str | None = None,
     aggregate: str | None = None,
+    privacy: str | None = None,
     deadline: float | None = None,
     min_owners: int | None = None,
 ) -> Config:
@@ -87,6 +95,7 @@ def config_from(
         "run": given(method=method, seed=seed, engine=engine),
         "data": given(dataset=dataset, owners=owners, partition=partition),
         "classifier": given(aggregate=aggregate),
+        "privacy": given(level=privacy),
         "federation": given(deadline=deadline, min_owners=min_owners),
     }
     if stored is None:

@@ -39,6 +39,7 @@ def run(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
+    privacy: options.Privacy = None,
     out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
@@ -50,7 +51,7 @@ def run(
         stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
-        aggregate=aggregate,
+        aggregate=aggregate, privacy=privacy,
     )  # fmt: skip
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))
@@ -82,6 +83,7 @@ def compare(
     assignments: options.Assignments = None,
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
+    privacy: options.Privacy = None,
     out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
@@ -92,7 +94,7 @@ def compare(
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
-        aggregate=aggregate,
+        aggregate=aggregate, privacy=privacy,
     )  # fmt: skip
     settings = settled_for(settings)
     if settings.run.engine != "inprocess":

@@ -15,7 +15,7 @@ from fedsage.evaluation.diagnostics import mending_from
 from fedsage.files import PARTIAL, write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine
-from fedsage.runs.record import FORMAT, OwnerLine, RunRecord
+from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
 
 RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
 SETTINGS = "settings.json"  # in the checkpoint
@@ -101,7 +101,8 @@ def read_result(folder: Path) -> dict[str, Any]:
             f"{folder / RESULT} has format {seen}, but this fedsage reads format {FORMAT}. "
             "Update fedsage, or run it again."
         )
-    return {"bytes_full": found["bytes"]} | found  # once, all messages were full ones
+    earlier = {"bytes_full": found["bytes"], "privacy": OPEN}  # full messages, seen by all
+    return earlier | found
 
 
 def with_phases(found: dict[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,14 @@ class OwnerLine:
     name: str | None = None
 
 
+OPEN: dict[str, str | float | None] = {
+    "level": "open",
+    "epsilon": None,
+    "delta": None,
+    "unit": None,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """The object of ``run --json``; ``result.json`` adds what it takes to repeat the run."""
@@ -53,6 +61,7 @@ class RunRecord:
     preset: str
     engine: str
     backbone: str  # what the classifier is
+    privacy: dict[str, str | float | None]  # who sees what: the level
     accuracy: dict[str, float | None]
     macro_f1: float | None
     seconds: dict[str, float]
@@ -120,6 +129,7 @@ def record_of(
         preset=config.run.preset,
         engine=config.run.engine,
         backbone=BACKBONES.find(config.model.backbone).name,
+        privacy=OPEN | {"level": config.privacy.level},
         accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
         macro_f1=judged.macro_f1 if judged else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch.nn import Module
 
-from fedsage.config import Config, RunConfig, load_config
+from fedsage.config import Config, Privacy, RunConfig, load_config
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
@@ -49,6 +49,7 @@ def run(
     settings: Settings | None = None,
     model: str | type[Module] | None = None,
     aggregate: str | Rule | None = None,
+    privacy: Privacy | None = None,
     callbacks: Sequence[Observer] = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -71,6 +72,7 @@ def run(
             and ``forward(x, edge_index)``; or the file that registers it.
         aggregate: How one classifier is made of many: a name, a file, or a function of the
             owners' weights and how much each owner weighs.
+        privacy: ``open``, or ``sums``: the server sees only sums over owners.
         callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
             ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
         out: A folder for the result; the same as the command line writes.
@@ -82,6 +84,7 @@ def run(
     chosen_rule = named_rule(aggregate) if callable(aggregate) else aggregate
     by_name = {"aggregate": chosen_rule} if chosen_rule else {}
     more = {"classifier": by_name, "model": {"backbone": named(model)} if model else {}}
+    more["privacy"] = {"level": privacy} if privacy else {}
     chosen = {"run": {"method": own.name if own else method, "seed": seed}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
     config = load_config(settings or {}, {"data": data}, chosen, more, preset=preset)

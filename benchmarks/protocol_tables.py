@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.config import load_config
-from fedsage.federation.site import Site
+from fedsage.federation.site import JOINING
 from fedsage.mending.way import WAYS
+from fedsage.protocol.masking import make_keys
 from fedsage.protocol.messages import MESSAGES, Ask
 from fedsage.protocol.procedures import Procedure, in_full, in_whole_numbers, procedures_in
 from fedsage.runs.setup import TRAINING
@@ -34,7 +35,8 @@ def groups() -> Iterator[tuple[str, dict[str, Procedure[Any, Any, Any]]]]:
     for name, entry in sorted(WAYS.ours().items()):
         if entry.thing.asks:
             yield f"`{name}`", entry.thing.asks
-    yield "between machines", procedures_in(Site.__module__)
+    yield "between machines", JOINING
+    yield "where sums are hidden", procedures_in(make_keys.module)
 
 
 def file_of(module: str) -> str:

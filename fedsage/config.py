@@ -30,7 +30,7 @@ OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Inference: TypeAlias = Literal["full", "sampled"]
 Kernel: TypeAlias = Literal["auto", "fused", "torch"]
-Privacy: TypeAlias = Literal["open", "sums"]
+Privacy: TypeAlias = Literal["auto", "open", "sums"]
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -190,7 +190,9 @@ class TrafficConfig(Section):
 class PrivacyConfig(Section):
     """Who can see what of an owner's replies."""
 
-    level: Privacy = Field("open", description="open, or sums: the server sees only those")
+    level: Privacy = Field(
+        "auto", description="open; sums: the server sees only those; auto: so in federations"
+    )
 
 
 class EvaluationConfig(Section):

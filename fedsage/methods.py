@@ -9,9 +9,10 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
 from fedsage.protocol.averaging import averaging_of
-from fedsage.protocol.exchange import NO_CLASSIFIER, Exchange, Progress, RoundRecord
-from fedsage.protocol.messages import Ask, Classifier, Hits, OwnerId, View
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import NO_HITS, Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
 from fedsage.protocol.server import Rule, average, share_of_hits
 from fedsage.registry import Registry, is_file, run_file
 
@@ -31,7 +32,8 @@ class Outcome:
     round: int
     validation: float  # accuracy over all owners' validation nodes
     view: View  # of its graph that an owner had better query
-    hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds
+    hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds, where known
+    tested: Hits = NO_HITS  # on all of them
 
 
 @runtime_checkable
@@ -90,7 +92,8 @@ def fedsage(
         if judged and 0 < traffic.patience <= t - best.round:
             break
     server.end(best.classifier, best.round, last=t)
-    return replace(best, hits=exchange.all(DataOwner.test_classifier, Ask(0)))
+    tested, each = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))
+    return replace(best, hits=each, tested=tested)
 
 
 def progress_of(classifier: Classifier, t: int, best: Outcome) -> Progress:

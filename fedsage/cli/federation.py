@@ -141,6 +141,7 @@ def run(
 ) -> None:
     """Train between the owners of a federation, and fetch the model."""
     needs_nvflare()
+    from fedsage.federation.hiding import with_level
     from fedsage.federation.kits import federation_of, open_kit
     from fedsage.federation.rundir import stored
 
@@ -152,6 +153,7 @@ def run(
         privacy=privacy, dataset="own", owners=owners, partition="folders", deadline=deadline,
         min_owners=min_owners,
     )  # fmt: skip
+    settings = with_level(settings, say)
     folder = out or unused_folder(run_name(settings, federation=True))
     record = run_between(opened, settings, folder, force, resume)
     show_record(record, json)
@@ -207,12 +209,14 @@ def try_(
 def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool) -> RunRecord:
     """A whole federation on this machine, and its result in ``folder``."""
     needs_nvflare()
+    from fedsage.federation.hiding import with_level
     from fedsage.federation.job import RESUME
     from fedsage.federation.rehearse import rehearsal
     from fedsage.federation.serve import federated_parts
     from fedsage.runs.folder import check_free
 
     federated_parts(settings)
+    settings = with_level(settings, say)
     check_free(folder, force)
     ensure_here(settings.data.dataset)
     with rehearsal(settings, keep, say) as coordinator:

@@ -61,7 +61,10 @@ class InProcessEngine(Engine):
         self._on_message = on_message
 
     def carry(
-        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        requests: Mapping[OwnerId, Request],
+        lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
         """Requests there and replies back, as bytes, which are counted."""
         frame_for = encoder(requests)
@@ -69,8 +72,15 @@ class InProcessEngine(Engine):
         def one(i: OwnerId) -> tuple[int, int, Reply]:
             frame = frame_for(i)
             asked = self.doors[i].asked(procedure.name)
-            perform, request = self.keepers[i].perform, decode(asked.request, frame)
-            answer = self.doors[i].let_out(asked, perform(asked, request))
+            request = decode(asked.request, frame)
+            door, keeper = self.doors[i], self.keepers[i]
+            about_masks = door.about_masks(asked)
+            reply = (
+                asked.run(door.masks, request)
+                if about_masks
+                else keeper.perform(asked, request)
+            )
+            answer = door.let_out(asked, reply, lot)
             return len(frame), len(answer), decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}

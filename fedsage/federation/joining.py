@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from fedsage.errors import ConfigError
+from fedsage.federation.columns import column_squares, column_sums
 from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Joined
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.tables.digits import numbers_of
 from fedsage.tables.tables import mean_of, scale_of
 
 
@@ -52,11 +54,11 @@ def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hin
 def agree_on_scale(exchange: Exchange) -> ColumnScale:
     """Mean and deviation of every column over all owners, from sums alone."""
     everyone = len(exchange.owners)
-    sums = exchange.sum(Site.column_sums, Ask(0), least=everyone)
-    count, total = sums.count.numpy(), sums.total.numpy()
+    sums = exchange.sum(column_sums, Ask(0), least=everyone)
+    count, total = sums.count.double().numpy(), numbers_of(sums.total.numpy())
     means = ColumnMeans(torch.from_numpy(mean_of(count, total)))
-    squares = exchange.sum(Site.column_squares, means, least=everyone).total.numpy()
-    found = scale_of(count, total, squares)
+    squares = exchange.sum(column_squares, means, least=everyone).total
+    found = scale_of(count, total, numbers_of(squares.numpy()))
     return ColumnScale(torch.from_numpy(found.mean), torch.from_numpy(found.std))
 
 

@@ -23,8 +23,9 @@ from fedsage.errors import (
     PrivacyError,
     StorageError,
 )
-from fedsage.federation.kits import OWNER
-from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP
+from fedsage.federation.certificates import Certified
+from fedsage.federation.kits import FEDERATION, OWNER
+from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP, LOT
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door
 
@@ -47,7 +48,9 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         reply[ASKED] = str(shareable.get(ASKED))[:300]
         try:
             site = self.site or self.open_house(fl_ctx)
-            reply[FRAME] = site.answer(task_name, bytes(shareable[FRAME]))
+            lot = shareable.get(LOT)
+            frame, number = bytes(shareable[FRAME]), None if lot is None else int(lot)
+            reply[FRAME] = site.answer(task_name, frame, number)
         except DataError as error:
             self.log_error(fl_ctx, str(error))
             reply[ERROR] = "its data cannot be used (the owner's log says why)"
@@ -72,7 +75,10 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
             self.log_info(fl_ctx, words)
 
         runs = kit / GROUP / "runs"
-        self.site = Site(name, read_owned(place["data"]), runs, version("fedsage"), tell)
+        federation = json.loads((kit / GROUP / FEDERATION).read_text())
+        identity = Certified(kit / "startup", federation["owners"])
+        owned, here = read_owned(place["data"]), version("fedsage")
+        self.site = Site(name, owned, runs, here, tell, identity)
         DOORS[fl_ctx.get_job_id()] = self.site.door
         return self.site
 

@@ -36,6 +36,7 @@ from fedsage.runs.events import Event
 from fedsage.runs.folder import Provenance, write_result
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
+LOT = "lot"  # of masks, by which a reply is to be hidden; part of a request
 STATUS, GROUP = "status.json", "fedsage"
 GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
 TICK = 0.01
@@ -71,7 +72,10 @@ class NVFlareEngine(Engine):
         return self.names[owner]
 
     def carry(
-        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        requests: Mapping[OwnerId, Request],
+        lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
         """One task for every owner, with a payload of its own."""
         self.count += 1
@@ -92,7 +96,7 @@ class NVFlareEngine(Engine):
         for i in requests:
             payload = Shareable()
             frame = frame_for(i)
-            payload[FRAME], payload[ASKED] = frame, asked
+            payload[FRAME], payload[ASKED], payload[LOT] = frame, asked, lot
             self.traffic[procedure.phase].down += len(frame)
             tasks[i] = Task(procedure.name, payload, timeout=0, result_received_cb=receiver(i))
             self.controller.broadcast(

@@ -11,6 +11,7 @@ from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.checkpoint.store import Shelf
 from fedsage.config import Config
 from fedsage.errors import ConfigError
+from fedsage.federation.columns import count_nodes
 from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
 from fedsage.mending.way import Way
@@ -19,8 +20,11 @@ from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
-from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.messages import Hits, OwnerId
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.hidden_sums import HiddenSums
+from fedsage.protocol.messages import Ask, Hits, OwnerId
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.runs.events import Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
@@ -85,8 +89,11 @@ def serve(
         joined = join(exchange, run, version, given, files or {}, names)
         first = next(iter(joined.values()))
         sizes = [one.nodes for one in joined.values()]
-        weights = {i: one.weight for i, one in joined.items()}
-        plan = plan_of(config, method, way, first.features, first.classes, sizes, weights)
+        weights = {i: one.weight for i, one in joined.items() if one.weight}
+        counted = hide_sums(exchange, run) if in_sums(config) else 0
+        plan = plan_of(
+            config, method, way, first.features, first.classes, sizes, weights, counted=counted
+        )
         exchange.agreed = plan
         give_scale(exchange, kept_scale(exchange, folder))
     way.check(plan)
@@ -99,10 +106,16 @@ def serve(
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
-    facts = federated_facts(method.name, named, outcome, missed, journal.resumed)
+    facts = federated_facts(plan, method.name, named, outcome, missed, journal.resumed)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
     return Served(record, model)
+
+
+def hide_sums(exchange: Exchange, run: str) -> int:
+    """From here on the server sees sums alone; the first is how many nodes there are."""
+    exchange.hidden = HiddenSums(exchange, run)
+    return exchange.sum(count_nodes, Ask(0), least=len(exchange.owners)).nodes
 
 
 def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:
@@ -132,6 +145,7 @@ def kept_scale(exchange: Exchange, folder: Path) -> ColumnScale:
 
 
 def federated_facts(
+    plan: Plan,
     method: str,
     owners: Mapping[str, tuple[Joined, Hits | None]],
     outcome: Outcome,
@@ -146,7 +160,7 @@ def federated_facts(
         partition="folders",
         local=share_of_all(outcome),
         graph={
-            "nodes": sum(one.nodes for one in joined),
+            "nodes": plan.num_nodes,
             "features": joined[0].features,
             "classes": joined[0].classes,
         },
@@ -159,13 +173,13 @@ def federated_facts(
 
 def share_of_all(outcome: Outcome) -> float:
     """Accuracy over all owners' test nodes."""
-    return share_of_hits(add_up(list(outcome.hits.values())), outcome.view)
+    return share_of_hits(outcome.tested, outcome.view)
 
 
 def owner_line(name: str, one: Joined, hits: Hits | None, outcome: Outcome) -> OwnerLine:
     """One owner at a glance, of whom little is known."""
     return OwnerLine(
-        nodes=one.nodes,
+        nodes=one.nodes if hits else None,
         links=None,
         train=None,
         val=None,

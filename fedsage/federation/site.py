@@ -20,9 +20,11 @@ from fedsage.data.npz import save_graph
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.columns import COLUMNS, FEWEST, column_squares, column_sums
 from fedsage.federation.words import what_leaves
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.split import split_labels
+from fedsage.mending.subspace import STEPS
 from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.gen_learner import GenLearner
@@ -30,30 +32,31 @@ from fedsage.models.parameters import Logits, parameters_of, sha256_of
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
-    ColumnMeans,
     ColumnScale,
-    ColumnSquares,
-    ColumnSums,
     Finish,
     Joined,
     Ready,
     Step,
 )
 from fedsage.protocol.door import Door
-from fedsage.protocol.messages import Ask, Doubles
+from fedsage.protocol.masking import Identity, Masks
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Open, Procedure, Summed, procedure, procedures_in
+from fedsage.protocol.procedures import (
+    Open,
+    Procedure,
+    in_sums,
+    procedure,
+    procedures_in,
+)
 from fedsage.protocol.wire import decode
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
-from fedsage.tables.tables import Scale, column_squares, column_sums
+from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
 
-FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 AGREED = "agreed.json"
-NOTHING = torch.zeros(0, dtype=torch.float64)
 LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
     "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
 )  # fmt: skip
@@ -61,17 +64,22 @@ LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
 
 def words_of_agreeing(config: Config) -> str:
     """Whether the number of training nodes leaves depends on the settings."""
+    about = (
+        "Once, at the start: the version of fedsage, a checksum of your schema with the names "
+    )
+    if in_sums(config):
+        few = f"if it is fewer than {told_nodes(config)}"
+        return f"{about}of classes, and how many nodes you have {few}."
     weighted = config.classifier.weighting == "nodes"
     return (
-        "Once, at the start: the version of fedsage, a checksum of your schema with the names "
-        "of classes, and how many nodes you have"
+        f"{about}of classes, and how many nodes you have"
         f"{' and how many of them are for training' * weighted}."
     )
 
 
-def sums_form(plan: Plan) -> dict[str, Any]:
-    """The form of sums over columns."""
-    return {"count": Doubles((plan.numbers,)), "total": Doubles((plan.numbers,))}
+def told_nodes(config: Config) -> int:
+    """The most nodes that a setting depends on: by :func:`fedsage.mending.subspace.rank_of`."""
+    return 2 * STEPS * config.mend.rank
 
 
 class Site:
@@ -83,27 +91,38 @@ class Site:
         runs: The folder for what its runs leave behind.
         version: Of the fedsage that runs here.
         tell: Where plain words for the owner go.
+        identity: By which it signs keys where sums are hidden.
     """
 
     def __init__(
-        self, name: str, owned: Owned, runs: Path, version: str, tell: Callable[[str], None]
+        self,
+        name: str,
+        owned: Owned,
+        runs: Path,
+        version: str,
+        tell: Callable[[str], None],
+        identity: Identity | None = None,
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
-        self.tell = tell
+        self.tell, self.identity = tell, identity
         first = {Site.agree.name: Site.agree}  # before anything else
         self.door = Door(first, folder=runs / "unnamed")
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None
 
-    def answer(self, name: str, frame: bytes) -> bytes:
-        """Do what is asked, and give the reply as it will leave."""
+    def answer(self, name: str, frame: bytes, lot: int | None = None) -> bytes:
+        """Do what is asked, and give the reply as it will leave; masked, if by a ``lot``."""
         asked = self.door.asked(name)
         request = decode(asked.request, frame)
         with dense_threads(self.config.run.threads if self.config else 1):
-            joins = name in JOINING
-            reply = asked.run(self, request) if joins else self.keeper.perform(asked, request)
-            return self.door.let_out(asked, reply)
+            if self.door.about_masks(asked):
+                reply = asked.run(self.door.masks, request)
+            elif name in JOINING:
+                reply = asked.run(self.owned if name in COLUMNS else self, request)
+            else:
+                reply = self.keeper.perform(asked, request)
+            return self.door.let_out(asked, reply, lot)
 
     @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing)
     def agree(self, agreement: Agreement) -> Joined:
@@ -141,14 +160,21 @@ class Site:
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
         self.tell(words)
         self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
-        weighted = config.classifier.weighting == "nodes"
+        nodes, weight = self.owned.num_nodes, 1.0
+        if in_sums(config):
+            nodes, weight = min(nodes, told_nodes(config)), 0.0
+            if self.identity is None:
+                raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
+            self.door.masks = Masks(self.index, agreement.run, self.identity)
+        elif config.classifier.weighting == "nodes":
+            weight = float(len(self.split.train))
         return Joined(
             version=self.version,
             schema=self.owned.sha256,
             features=features,
             classes=len(names),
-            nodes=self.owned.num_nodes,
-            weight=float(len(self.split.train)) if weighted else 1.0,
+            nodes=nodes,
+            weight=weight,
             names=json.dumps(names),
         )
 
@@ -156,57 +182,13 @@ class Site:
     def asks(self) -> list[Procedure[Any, Any, Any]]:
         """What may be asked of this owner in the agreed run."""
         scaled = self.owned.num_numbers > 0
-        columns = {Site.column_sums.name, Site.column_squares.name}
-        before = [one for name, one in JOINING.items() if scaled or name not in columns]
+        columns = {column_sums.name, column_squares.name}
+        before = [
+            one
+            for name, one in JOINING.items()
+            if (scaled or name not in columns) and one.when(self.plan.config)
+        ]
         return [*before, *self.plan.asks.values()]
-
-    @procedure(
-        phase="evaluation",
-        uses=Summed,
-        shapes=sums_form,
-        leaves="Once, at the start: for every column of numbers, how many values it has and "
-        "their sum (over all your nodes together).",
-    )
-    def column_sums(self, ask: Ask) -> ColumnSums:
-        """Sums over all nodes, for the mean."""
-        if self.owned.tables is None:
-            return ColumnSums(NOTHING, NOTHING)
-        self.check_enough()
-        count, total = column_sums(self.owned.tables)
-        return ColumnSums(torch.from_numpy(count), torch.from_numpy(total))
-
-    @procedure(
-        phase="evaluation",
-        uses=Summed,
-        shapes=lambda plan: {"total": Doubles((plan.numbers,))},
-        leaves="Once, at the start: for every column of numbers, the sum of squared distances "
-        "from the mean of all owners.",
-    )
-    def column_squares(self, means: ColumnMeans) -> ColumnSquares:
-        """Sums over all nodes, for the deviation from one mean of each column."""
-        mean, columns = means.mean, (self.owned.num_numbers,)
-        if mean.shape != columns or not bool(torch.isfinite(mean).all()):
-            raise PrivacyError(
-                f"Owner {self.name} has {columns[0]} columns of numbers, but got means, "
-                f"{tuple(mean.shape)}: a mean for each node would show single nodes."
-            )
-        if self.owned.tables is None:
-            return ColumnSquares(NOTHING)
-        self.check_enough()
-        found = column_squares(self.owned.tables, means.mean.numpy())
-        return ColumnSquares(torch.from_numpy(found))
-
-    def check_enough(self) -> None:
-        """Refuse sums over so few nodes that they would show single ones."""
-        assert self.owned.tables is not None
-        count, _ = column_sums(self.owned.tables)
-        few = (count > 0) & (count < FEWEST)
-        if few.any():
-            raise PrivacyError(
-                f"Owner {self.name} has a column with {int(count[few][0])} values: sums over "
-                f"fewer than {FEWEST} would show single ones. Leave this owner out, or fill or "
-                "drop the column."
-            )
 
     def check_same_run(self, config: Config, files: str) -> None:
         """Refuse to go on with a run whose settings or data are not what they were."""
@@ -228,6 +210,8 @@ class Site:
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
         graph = self.owned.graph(self.scale)
         owner = self.method.owner(self.index, graph, self.split, self.plan)
+        if self.door.masks is not None:
+            owner.secret = self.door.masks.in_common
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"
         self._keeper = Keeper(owner, asks, folder, durable=True)
         return Ready()
@@ -273,7 +257,7 @@ class Site:
         return Ready()
 
 
-JOINING = procedures_in(Site.__module__)
+JOINING = procedures_in(Site.__module__) | COLUMNS
 
 
 def phase_of(step: Step) -> Any:

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedsage.config import Config
-from fedsage.protocol.procedures import Procedure
+from fedsage.protocol.procedures import Procedure, in_sums
 
 NEVER = "Never: nodes, links, rows of features, single labels, predictions, your mended graph."
-SEES = (
+OPEN = (
     "The server sees all of this from each owner by itself: sums are not hidden from it, and "
     "no noise is added. docs/security.md says what could be learned from it."
+)
+SUMS = (
+    "The server sees sums over owners and nothing of you alone: what is added up leaves under "
+    "masks that cancel when all are added. No noise is added to the sums. docs/security.md "
+    "says what could be learned from them."
 )
 
 
@@ -31,5 +36,5 @@ def what_leaves(
     lines = "\n".join(f"- {line}" for line in words)
     return (
         f"What leaves this house in this run ({config.run.method}, preset "
-        f"{config.run.preset}):\n{lines}\n{NEVER}\n{SEES}\n"
+        f"{config.run.preset}):\n{lines}\n{NEVER}\n{SUMS if in_sums(config) else OPEN}\n"
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.mending.way import way_of_mending
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.messages import Ask, Mended, message
+from fedsage.protocol.messages import Ask, Ints, Mended, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed, procedure
 from fedsage.rng import generator
@@ -25,7 +25,7 @@ class ClassLinks:
     Between training nodes alone: d_y × d_y numbers of which S needs the sum.
     """
 
-    count: Float[Tensor, "d_y d_y"]
+    count: Int[Tensor, "d_y d_y"]
 
 
 def class_links(graph: Graph, train: NodeIds) -> Float[Array, "d_y d_y"]:
@@ -71,13 +71,14 @@ def class_neighbors(
 @procedure(
     phase="mending",
     uses=Summed,
-    shapes=lambda plan: {"count": (plan.d_y, plan.d_y)},
+    shapes=lambda plan: {"count": Ints((plan.d_y, plan.d_y))},
     leaves="Before training, once: how many links there are from class to class between your "
     "training nodes.",
 )
 def count_class_links(owner: DataOwner, ask: Ask) -> ClassLinks:
     """Links from class to class between training nodes."""
-    return ClassLinks(torch.from_numpy(class_links(owner.graph, owner.split.train)))
+    found = class_links(owner.graph, owner.split.train)
+    return ClassLinks(torch.from_numpy(found.astype(np.int32)))
 
 
 @procedure(phase="mending", owed=True)
@@ -85,9 +86,8 @@ def mend_by_classes(owner: DataOwner, links: ClassLinks) -> Mended:
     """Attach own training rows of the classes that all owners' links make likely."""
     stream = generator(owner.seed, "mend by classes", owner.id)
     train, leaves = owner.split.train, owner.config.mend.leaves
-    return owner.attach(
-        class_neighbors(owner.graph, train, links.count.numpy(), leaves, stream)
-    )
+    count = links.count.float().numpy()
+    return owner.attach(class_neighbors(owner.graph, train, count, leaves, stream))
 
 
 @way_of_mending("classes")

@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
 from fedsage.errors import ProtocolError
-from fedsage.mending.generator import GenDone, learner, local_steps
+from fedsage.mending.generator import learner, local_steps
 from fedsage.models.gen_learner import GenState
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.averaging import everything, for_owners, news_of
-from fedsage.protocol.changes import News, sizes_of_parts, strange_parts
+from fedsage.protocol.changes import sizes_of_parts, strange_parts
 from fedsage.protocol.common import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.following import News
 from fedsage.protocol.guard import all_finite
 from fedsage.protocol.holding import new_common, packed, unpacked
 from fedsage.protocol.messages import (
@@ -26,7 +27,6 @@ from fedsage.protocol.messages import (
     Form,
     Ints,
     OwnerId,
-    divided,
     message,
 )
 from fedsage.protocol.own_change import change_of
@@ -42,7 +42,7 @@ class NeighGenChange:
     """D_i → S: how far local training takes NeighGen, in whole numbers."""
 
     change: Change
-    done: GenDone
+    losses: dict[str, int]  # by term, in multiples of 2⁻²⁰
 
 
 @lru_cache(maxsize=4)
@@ -153,7 +153,8 @@ def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
     update = ClassifierUpdate(theta, {}, common.weight, 0.0)  # losses are in ``done``
     stream = generator(owner.seed, "whole numbers, shared", owner.id, news.t)
     steps = owner.config.neighgen.local_steps
-    return NeighGenChange(change_of(common, update, steps, mine.feedback, stream), done)
+    losses = {term: round(loss * 2**FIXED) for term, loss in asdict(done).items()}
+    return NeighGenChange(change_of(common, update, steps, mine.feedback, stream), losses)
 
 
 def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
@@ -165,12 +166,12 @@ def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
         holding = exchange.answered.get(change_shared_neighgen.name, owners)
         news = {i: step if i in holding else everything(common) for i in owners}
         total = exchange.sum(change_shared_neighgen, news)
-        done = divided(total.done, total.change.count)
+        losses = {term: n / total.change.count / 2**FIXED for term, n in total.losses.items()}
         guide = common.guide(total.change)
         told = for_owners(total.change)
         common = common.after(told, guide)
         step = news_of(common, told, guide)
-        exchange.end_round(t, asdict(done), to_disk(common))
+        exchange.end_round(t, losses, to_disk(common))
     return common.t, common.phi
 
 

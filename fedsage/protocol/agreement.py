@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedsage.protocol.messages import OwnerId, message
@@ -27,17 +27,24 @@ class Joined:
     schema: str  # checksum of names of features and classes
     features: int  # d_x
     classes: int  # d_y
-    nodes: int  # |V_i|
-    weight: float  # what D_i will weigh: 1, or its number of training nodes
+    nodes: int  # |V_i|; where sums are hidden, no more than settings depend on
+    weight: float  # what D_i will weigh: 1, or its number of training nodes; 0 if hidden
     names: str  # of the classes, as in the schema; JSON
+
+
+@message
+class NodeCount:
+    """D_i → S: |V_i|, of which S needs the sum where sums are hidden."""
+
+    nodes: int
 
 
 @message
 class ColumnSums:
     """D_i → S: over all its nodes, how many numbers each column has, and their sum."""
 
-    count: Float[Tensor, " numbers"]
-    total: Float[Tensor, " numbers"]
+    count: Int[Tensor, " numbers"]
+    total: Int[Tensor, "numbers digits"]  # as digits, whose sums are exact
 
 
 @message
@@ -49,9 +56,9 @@ class ColumnMeans:
 
 @message
 class ColumnSquares:
-    """D_i → S: the sum of squared distances from that mean, column by column."""
+    """D_i → S: the sum of squared distances from that mean, column by column, as digits."""
 
-    total: Float[Tensor, " numbers"]
+    total: Int[Tensor, "numbers digits"]
 
 
 @message

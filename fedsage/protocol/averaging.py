@@ -8,13 +8,14 @@ from functools import partial
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import as_sum, decode
-from fedsage.protocol.changes import News, Turn, local_change_c, receive_change
+from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import FIXED, NO_CHANGE, RIGHT, Change, Common
 from fedsage.protocol.exchange import Exchange, add_up
+from fedsage.protocol.following import News, Turn
 from fedsage.protocol.holding import first_common, packed, unpacked
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_full
+from fedsage.protocol.procedures import in_full, in_sums
 from fedsage.protocol.server import Rule, average, server_execution_for_c
 
 
@@ -59,7 +60,7 @@ class ByChanges:
             self.common = unpacked(plan.config, classifier)
             news = everything(self.common)
         else:
-            weight = sum(plan.nodes) / len(plan.nodes) * plan.config.data.train
+            weight = plan.num_nodes / len(plan.nodes) * plan.config.data.train
             weighted = plan.config.classifier.weighting == "nodes"
             self.common = first_common(plan, owners, weight if weighted else 1.0)
             news = news_of(self.common)
@@ -74,7 +75,7 @@ class ByChanges:
         if keep:
             self.kept = exchange.answered[local_change_c.name]
         guide = common.guide(total)
-        told = for_owners(total)
+        told = total if in_sums(exchange.plan.config) else for_owners(total)
         self.common = common.after(told, guide)
         step = news_of(self.common, told, guide)
         news = {i: step if i in holding else everything(self.common) for i in exchange.owners}

@@ -8,17 +8,16 @@ it is sent the next time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.errors import ProtocolError
 from fedsage.models.derived import has_moments
 from fedsage.models.low_rank import sides
-from fedsage.models.optimizer import load_moments, moments_of
+from fedsage.models.optimizer import moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.common import (
     FIXED,
@@ -29,10 +28,12 @@ from fedsage.protocol.common import (
     Common,
     ring_of,
 )
+from fedsage.protocol.following import News, Turn, follower
 from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.guard import DIVERGED, all_finite
-from fedsage.protocol.holding import first_common, unpacked
+from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import (
+    NO_HITS,
     Ask,
     Classifier,
     ClassifierUpdate,
@@ -40,105 +41,17 @@ from fedsage.protocol.messages import (
     Hits,
     Ints,
     OwnerId,
-    message,
     misfit,
 )
 from fedsage.protocol.own_change import change_of
-from fedsage.protocol.owner import DataOwner, too_many_hits
+from fedsage.protocol.owner import DataOwner, too_many_hits, too_many_in_all
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
+from fedsage.protocol.procedures import Summed, in_sums, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
 
+MOST_STEPS = 2**32  # in an epoch: one for each node of a very large graph
 MOST = 2**60  # of a number that is added up: far from what a float can hold
-
-
-@message
-class Turn:
-    """S → D_i: train for round ``t``; ``keep`` says that the φ you hold is the best so far."""
-
-    t: int
-    keep: bool
-
-
-@message
-class News:
-    """Procedure B, S → every D_i: what it takes to hold what all hold after ``t`` rounds.
-
-    At the start that follows from the plan. Then it is the sum of changes with the server's
-    guide to it, and for who was away all of it. Without any of these it is the φ that was kept.
-    """
-
-    t: int
-    owners: int
-    weight: float
-    phi: Parameters
-    memory: Parameters
-    total: Change
-    guide: Parameters
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerState:
-    """What a round leaves with an owner alone."""
-
-    feedback: Parameters
-    moments: Parameters  # where nobody shares them
-
-
-@dataclass(slots=True)
-class Follower:
-    """How an owner follows φ: what all hold, and what it could not send so far."""
-
-    owner: DataOwner
-    feedback: Parameters = field(default_factory=dict)
-    common: Common | None = None
-    kept: tuple[int, Parameters] = (-1, {})  # the best φ so far, and after how many rounds
-
-    def state(self) -> FollowerState:
-        """What the server cannot give back."""
-        own = self.owner.config.classifier.moments == "own"
-        moments = moments_of(self.owner.optimizer, self.owner.model) if own else {}
-        return FollowerState(self.feedback, moments)
-
-    def restore(self, state: FollowerState) -> None:
-        """Go on from there."""
-        self.feedback = dict(state.feedback)
-        if state.moments:
-            load_moments(self.owner.optimizer, self.owner.model, state.moments)
-
-    def take(self, news: News) -> None:
-        """Hold what the others hold."""
-        plan = self.owner.plan
-        if news.total.count:
-            common = self.held(news.t - 1).after(news.total, news.guide)
-        elif news.memory:
-            common = unpacked(plan.config, Classifier(news.phi, news.memory))
-        elif news.t == 0:
-            common = first_common(plan, news.owners, news.weight)
-        else:  # the end: φ alone, to be queried
-            self.owner.take_over(news.phi or self.recalled(news.t), {})
-            return
-        self.common = common
-        self.owner.take_over(common.phi, common.moments)
-
-    def recalled(self, t: int) -> Parameters:
-        """The φ that was kept as the best so far."""
-        after, phi = self.kept
-        if after != t:
-            raise ProtocolError(f"it did not keep the classifier of round {t - 1}")
-        return phi
-
-    def held(self, t: int) -> Common:
-        """What this owner holds at the start of round ``t``."""
-        if self.common is None or self.common.t != t:
-            raise ProtocolError(f"it does not hold the classifier that round {t} starts from")
-        return self.common
-
-
-def follower(owner: DataOwner) -> Follower:
-    """This owner's."""
-    return owner.part("changes", lambda: Follower(owner))
 
 
 def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
@@ -151,6 +64,28 @@ def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
     if common.root_sizes:
         sizes[ROOTS] = (sum(common.root_sizes.values()),)
     return sizes | {SQUARES: (len(common.units[SQUARES]),)}
+
+
+def no_change(common: Common) -> Change:
+    """What an owner sends whose training diverged: nothing that moves the others."""
+    parts = {
+        part: torch.zeros(size, dtype=common.ring(part, common.t).dtype)
+        for part, size in sizes_of_parts(common).items()
+        if part != ROOTS or common.looks
+    }
+    return Change(parts, 0, 0, 0, 0)
+
+
+def strange_sum(plan: Plan, total: Change, owners: int) -> str | None:
+    """A sum that no owners' training leads to."""
+    if not total.count:
+        return DIVERGED
+    most = 2 * plan.config.classifier.local_epochs * MOST_STEPS
+    if not 0 < total.count <= owners or not 0 < total.weight < MOST:
+        return f"changes of {total.count} owners, where {owners} answered"
+    if not 1 <= total.steps / total.weight <= most:
+        return "no number of steps that training takes"
+    return None
 
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
@@ -231,6 +166,7 @@ def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
     after=("receive_change",),
     shapes=form_of_change,
     check=strange_change,
+    check_sum=strange_sum,
     keeps=follower,
     leaves=words_of_change,
     full=lambda plan, turn: (len(to_frame(Ask(turn.t))), full_sizes(plan)[0]),
@@ -244,25 +180,30 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         mine.kept = common.t, common.phi
     update = owner.local_update_c(Ask(turn.t))
     if not all(map(all_finite, update.phi.values())):
-        sizes = sizes_of_parts(common).items()
-        nothing = {part: torch.zeros(size, dtype=torch.int8) for part, size in sizes}
-        return Change(nothing, 0, 0, 0, 0)
+        return no_change(common)
     if common.looks:
         update = replace(update, moments=moments_of(owner.optimizer, owner.model))
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
-    return change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
+    change = change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
+    return mine.with_proof(common, change)
 
 
 @procedure(
     phase="training",
     uses=Summed,
     check=too_many_hits,
+    check_sum=too_many_in_all,
     leaves="In each of these rounds: how many of your validation nodes the classifier of all "
     "owners gets right.",
     full=full_broadcast,
     when=in_whole_numbers,
 )
 def receive_change(owner: DataOwner, news: News) -> Hits:
-    """Procedure B, received: take the step that all take, and judge φ on validation nodes."""
-    follower(owner).take(news)
-    return owner.hits(owner.split.val)
+    """Procedure B, received: take the step that all take, and judge φ on validation nodes.
+
+    It is judged if it follows from a sum of changes, once a round; no other φ is.
+    """
+    mine = follower(owner)
+    mine.take(news)
+    owner.foreign = in_sums(owner.config) and not mine.checked
+    return owner.hits(owner.split.val) if mine.checked else NO_HITS

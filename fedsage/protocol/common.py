@@ -61,6 +61,7 @@ class Change:
     steps: int  # of the optimizer, times the weight
     loss: int
     count: int  # of owners
+    proof: int = 0  # that a sum is the sum, where sums are hidden
 
 
 NO_CHANGE = Change({}, 0, 0, 0, 0)

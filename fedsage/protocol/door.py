@@ -1,7 +1,7 @@
 """An owner's door: what may be asked, and the one chain that everything goes through to leave.
 
-A reply passes the links of the run (masks, noise and whole numbers will be such links), is held
-against the form that was agreed, becomes bytes, and gets a line in ``sent.jsonl``.
+A reply passes the links of the run, is held against the form that was agreed, is masked where
+sums are hidden, becomes bytes, and gets a line in ``sent.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedsage.errors import PrivacyError, StorageError
 from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Procedure
+from fedsage.protocol.procedures import Procedure, Summed, in_sums
 from fedsage.protocol.wire import encode
+
+if TYPE_CHECKING:
+    from fedsage.protocol.masking import Masks
 
 SENT = "sent.jsonl"
 Link: TypeAlias = Callable[[Procedure[Any, Any, Any], Any], Any]  # a message to a message
@@ -39,6 +42,7 @@ class Door:
     plan: Plan | None = None
     links: Sequence[Link] = ()
     folder: Path | None = None
+    masks: Masks | None = None  # where sums are hidden
     passed: str = ""  # checksum of what went through last
 
     def asked(self, name: str) -> Procedure[Any, Any, Any]:
@@ -50,8 +54,13 @@ class Door:
             )
         return allowed[name]
 
-    def let_out(self, procedure: Procedure[Any, Any, Any], message: Any) -> bytes:
-        """The reply as it leaves; refuses what is no answer or does not fit the agreed run."""
+    def let_out(
+        self, procedure: Procedure[Any, Any, Any], message: Any, lot: int | None = None
+    ) -> bytes:
+        """The reply as it leaves; refuses what is no answer or does not fit the agreed run.
+
+        Where sums are hidden, what is added up leaves under the masks of a ``lot`` alone.
+        """
         self.asked(procedure.name)
         for link in self.links:
             message = link(procedure, message)
@@ -61,10 +70,25 @@ class Door:
                 f"A {type(message).__name__} must not leave: {why}. It does not fit the agreed "
                 "run; nothing was sent."
             )
+        if self.plan and in_sums(self.plan.config) and procedure.uses is Summed:
+            message = self.masked(message, lot)
         frame = encode(message)
         if self.folder is not None:
             self.log(procedure.name, message, frame)
         return frame
+
+    def about_masks(self, procedure: Procedure[Any, Any, Any]) -> bool:
+        """Whether a procedure is about masks, not about what the owner holds."""
+        return self.masks is not None and procedure.module == type(self.masks).__module__
+
+    def masked(self, message: Any, lot: int | None) -> Any:
+        """What may be seen of a message that is added up."""
+        if self.masks is None or lot is None:
+            raise PrivacyError(
+                f"A {type(message).__name__} was asked for without masks, but it was agreed "
+                "that sums are hidden. Nothing was sent."
+            )
+        return self.masks.masked(message, lot)
 
     def misfit(self, procedure: Procedure[Any, Any, Any], message: Any) -> str | None:
         """Why a message may not leave in answer to ``procedure``."""

@@ -55,9 +55,12 @@ class Engine(ABC):
 
     @abstractmethod
     def carry(
-        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        requests: Mapping[OwnerId, Request],
+        lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
-        """Requests there and replies back."""
+        """Requests there and replies back, masked by a ``lot`` where there is one."""
 
     def name_of(self, owner: OwnerId) -> str:
         """What to call an owner."""

@@ -8,79 +8,40 @@ stops. What an owner must not miss (its graph mended) is sent again before anyth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Literal, TypeAlias
+from typing import Any, Protocol, runtime_checkable
 
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine, Miss
-from fedsage.protocol.guard import Guard
-from fedsage.protocol.messages import Classifier, OwnerId, View, added, divided
+from fedsage.protocol.guard import Guard, unlike_the_others
+from fedsage.protocol.messages import OwnerId, added, divided
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed, Use
-
-NO_CLASSIFIER = Classifier({}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One finished round, for progress lines and learning curves."""
-
-    phase: Literal["mending", "training"]
-    t: int
-    loss: float  # mean over owners
-    validation: float | None  # accuracy of the averaged classifier on validation nodes
-    classifier: Classifier | None = None  # after it, where there is one
-    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+from fedsage.protocol.progress import (
+    FORGET,
+    Journal,
+    OnRound,
+    Progress,
+    RoundRecord,
+    Taken,
+    after,
+    ignore,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a method has come: all that the server must remember between two rounds."""
+@runtime_checkable
+class Hidden(Protocol):
+    """How sums are had of which the server sees nothing but the sum."""
 
-    phase: Literal["mending", "training"]
-    t: int  # rounds of that phase that are over
-    kept: Parameters = field(default_factory=dict)  # by a way of mending, from round to round
-    classifier: Classifier = NO_CLASSIFIER
-    best: Classifier = NO_CLASSIFIER  # if another one
-    best_round: int = -1
-    best_validation: float = -1.0
-    best_view: View = "plain"
-
-
-class Journal:
-    """Where a method writes how far it has come, and where it starts. This one forgets."""
-
-    start = Progress("mending", 0)
-
-    def keep(self, progress: Progress) -> None:
-        """Called after every round."""
-
-
-OnRound: TypeAlias = Callable[[RoundRecord], None]
-FORGET = Journal()
-
-
-def ignore(record: RoundRecord) -> None:
-    """For callers that want no progress."""
-
-
-Unmask: TypeAlias = Callable[[Procedure[Any, Any, Any], Any, Sequence[OwnerId]], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one owner has taken part in: from there it can go on after a restart."""
-
-    mending: int = 0  # rounds, counted to the last one that it answered
-    training: int = 0
-    mended: bool = False  # whether its graph was
-
-
-def as_it_is(procedure: Procedure[Any, Any, Any], total: Any, of: Sequence[OwnerId]) -> Any:
-    """Where replies are not masked, neither is their sum."""
-    return total
+    def sum(
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        request: Request | Mapping[OwnerId, Request],
+        combine: Callable[[Sequence[Reply]], Reply],
+        least: int | None,
+    ) -> Reply:
+        """As :meth:`Exchange.sum`."""
 
 
 def add_up(replies: Sequence[Reply]) -> Reply:
@@ -96,7 +57,7 @@ class Exchange:
         plan: The agreed run; before there is one, no form is checked.
         journal: Where rounds are kept, and where to start.
         on_round: Called after each round.
-        unmask: Takes off what masks leave on a sum.
+        hidden: How sums are hidden; None where the server sees every reply.
     """
 
     def __init__(
@@ -105,10 +66,10 @@ class Exchange:
         plan: Plan | None = None,
         journal: Journal = FORGET,
         on_round: OnRound = ignore,
-        unmask: Unmask = as_it_is,
+        hidden: Hidden | None = None,
     ) -> None:
         self.engine, self.agreed, self.journal = engine, plan, journal
-        self.on_round, self.unmask = on_round, unmask
+        self.on_round, self.hidden = on_round, hidden
         self.guard = Guard()
         self.stopping = False  # whether the round that is over was the last of its phase
         self.misses: list[Miss] = []  # whoever reads them takes them out
@@ -146,16 +107,26 @@ class Exchange:
     ) -> Reply:
         """Ask for what the server needs the sum of, and give that alone.
 
-        ``combine`` sees single replies, which rules that outvote owners need. Where replies are
-        masked, only their sum will make sense.
+        ``combine`` sees single replies, which rules that outvote owners need. Where sums are
+        hidden, there is only adding up.
         """
+        if self.hidden is not None:
+            return self.hidden.sum(procedure, request, combine, least)
         replies = self.ask(procedure, request, Summed, least)
         if not replies:
             raise ProtocolError(
                 f"Nobody answered {procedure.name}. Check that the owners are running."
             )
-        total: Reply = self.unmask(procedure, combine(list(replies.values())), list(replies))
-        return total
+        return combine(list(replies.values()))
+
+    def sum_and_each(
+        self, procedure: Procedure[Any, Request, Reply], request: Request
+    ) -> tuple[Reply, dict[OwnerId, Reply]]:
+        """The sum, and each owner's part of it where sums are not hidden."""
+        if self.hidden is not None:
+            return self.sum(procedure, request), {}
+        replies = self.ask(procedure, request, Summed)
+        return add_up(list(replies.values())), replies
 
     def mean(
         self,
@@ -207,20 +178,29 @@ class Exchange:
         request: Request | Mapping[OwnerId, Request],
         use: Use,
         least: int | None = None,
+        lot: int | None = None,
     ) -> dict[OwnerId, Reply]:
-        """Ask owners, and return the replies that may be used: ``least`` of them."""
+        """Ask owners, and return the replies that may be used: ``least`` of them.
+
+        With a ``lot`` they are masked.
+        """
         if procedure.uses is not use:
             raise ProtocolError(
                 f"A reply to {procedure.name} is {procedure.uses.name.lower()}: "
                 f"{procedure.uses.value}. It cannot be asked for as {use.name.lower()}."
             )
-        requests = request if isinstance(request, Mapping) else self.to_all(procedure, request)
+        requests = self.requests_of(procedure, request)
         least = self.engine.min_owners if least is None else least
         ready = self.settle(requests)
-        answers = self.carried(procedure, ready)
+        answers = self.carried(procedure, ready, lot)
         replies = {i: reply for i, reply in answers.items() if not isinstance(reply, Miss)}
         missed = [reply for reply in answers.values() if isinstance(reply, Miss)]
-        for i, why in self.guard.refusals(procedure, ready, replies, self.agreed).items():
+        wrong = (
+            self.guard.refusals(procedure, ready, replies, self.agreed)
+            if lot is None
+            else unlike_the_others(replies)
+        )
+        for i, why in wrong.items():
             missed.append(Miss(i, procedure.name, why))
             del replies[i]
         self.misses += missed
@@ -240,20 +220,27 @@ class Exchange:
         self.answered[procedure.name] = list(replies)
         return replies
 
-    def to_all(
-        self, procedure: Procedure[Any, Request, Any], request: Request
-    ) -> dict[OwnerId, Request]:
-        """The same request to all owners that can answer it."""
+    def requests_of(
+        self,
+        procedure: Procedure[Any, Request, Any],
+        request: Request | Mapping[OwnerId, Request],
+    ) -> Mapping[OwnerId, Request]:
+        """What each owner is asked: the same of all that can answer it, if nothing is said."""
+        if isinstance(request, Mapping):
+            return request
         before = [self.answered[name] for name in procedure.after if name in self.answered]
         return dict.fromkeys(before[0] if before else self.owners, request)
 
     def carried(
-        self, procedure: Procedure[Any, Request, Reply], requests: Mapping[OwnerId, Request]
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        requests: Mapping[OwnerId, Request],
+        lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
         """What the engine brings back; what full messages would have been is counted too."""
         traffic = self.engine.traffic[procedure.phase]
         up, down = traffic.up, traffic.down
-        answers = self.engine.carry(procedure, requests)
+        answers = self.engine.carry(procedure, requests, lot)
         if procedure.full and self.agreed:
             for i, request in requests.items():
                 asked, answered = procedure.full(self.agreed, request)
@@ -282,12 +269,3 @@ class Exchange:
             else:
                 del self._owed[i]
         return {i: request for i, request in requests.items() if i not in self._owed}
-
-
-def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
-    """What an owner has taken part in once it answered."""
-    if procedure.owed and procedure.phase == "mending":
-        taken = replace(taken, mended=True)
-    if not procedure.by_round:
-        return taken
-    return replace(taken, **{procedure.phase: request.t + 1})

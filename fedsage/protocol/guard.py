@@ -73,6 +73,15 @@ class Guard:
         why = misfit(reply, procedure.shapes(plan))
         return why or procedure.check(plan, owner, request, reply)
 
+    def wrong_sum(
+        self, procedure: Procedure[Any, Any, Any], total: Any, owners: int, plan: Plan | None
+    ) -> str | None:
+        """Why a sum of replies that nobody could look at is none; nothing if it is."""
+        if plan is None:
+            return None
+        why = misfit(total, procedure.shapes(plan)) or not_finite(total)
+        return why or procedure.check_sum(plan, total, owners)
+
     def oversized(
         self,
         procedure: Procedure[Any, Any, Any],

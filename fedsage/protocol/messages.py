@@ -71,6 +71,9 @@ class Hits:
     total: int
 
 
+NO_HITS = Hits(0, 0, 0, 0)
+
+
 def added(first: M, second: M) -> M:
     """The sum of two messages of one kind: every number and every tensor in them."""
     return cast(M, combined(first, second))
@@ -119,7 +122,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 Size: TypeAlias = "int | AtMost | None"  # of one axis; None where it is not known here
 Form: TypeAlias = (
-    "tuple[Size, ...] | Doubles | Ints | Each | Mapping[str, Any] | Callable[[Any], str | None]"
+    "tuple[Size, ...] | Ints | Each | Mapping[str, Any] | Callable[[Any], str | None]"
 )
 
 
@@ -128,13 +131,6 @@ class AtMost:
     """An axis that may be shorter."""
 
     most: int
-
-
-@dataclass(frozen=True, slots=True)
-class Doubles:
-    """A tensor of float64, where all others are of float32."""
-
-    sizes: tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +151,6 @@ def misfit(found: Any, form: Form, name: str = "it") -> str | None:
     """Why ``found`` does not have the form; nothing if it does."""
     if isinstance(form, tuple):
         return other_shape(found, form, (torch.float32,), name)
-    if isinstance(form, Doubles):
-        return other_shape(found, form.sizes, (torch.float64,), name)
     if isinstance(form, Ints):
         return other_shape(found, form.sizes, WHOLE, name)
     if callable(form):

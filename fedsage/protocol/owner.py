@@ -23,6 +23,7 @@ from fedsage.models.parameters import Logits, Parameters, load_parameters, param
 from fedsage.models.train import train_epoch
 from fedsage.protocol.guard import UPDATE, distance_of, norm_of
 from fedsage.protocol.messages import (
+    NO_HITS,
     Ask,
     Classifier,
     ClassifierUpdate,
@@ -33,7 +34,7 @@ from fedsage.protocol.messages import (
     form_of,
 )
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Kept, Open, Summed, in_full, procedure
+from fedsage.protocol.procedures import Kept, Summed, in_full, procedure
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -70,6 +71,11 @@ def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> st
     right = (hits.plain, hits.mended, hits.both)
     fits = all(0 <= count <= hits.total for count in right)
     return None if fits else f"{max(right)} right answers for {hits.total} nodes"
+
+
+def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
+    """The same of the sum of all owners' hits."""
+    return too_many_hits(plan, owners, None, hits)
 
 
 def strange_update(
@@ -125,6 +131,12 @@ class DataOwner:
         self.model = new_model(plan.shape, plan.stream("phi"), run.device, run.kernel)
         self.optimizer = self.new_optimizer()
         self.parts: dict[str, Kept] = {}
+        self.foreign = (
+            False  # whether φ is one that does not follow from sums, for all it knows
+        )
+        self.tested = False
+        self.judged, self.updates = 0, 1  # how often φ was judged, and may be
+        self.secret: Callable[[], bytes] = bytes  # that owners have in common, if any
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
         """What a way of mending lets this owner remember, made when it is first asked for."""
@@ -162,6 +174,7 @@ class DataOwner:
             followed by one on G_i.
         """
         how, loss = self.config.classifier, 0.0
+        self.updates += 1
         for epoch in range(how.local_epochs):
             for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
@@ -184,8 +197,14 @@ class DataOwner:
         when=in_full,
     )
     def receive_classifier(self, classifier: Classifier) -> Hits:
-        """Procedure B, received: take over φ and say how well it does on validation nodes."""
+        """Procedure B, received: take over φ and say how well it does on validation nodes.
+
+        It is judged once for each update: counts for φ made up at will would show rows.
+        """
         self.take_over(classifier.phi, classifier.moments)
+        if self.judged >= self.updates:
+            return NO_HITS
+        self.judged += 1
         return self.hits(self.split.val)
 
     def take_over(self, phi: Parameters, memory: Parameters) -> None:
@@ -199,14 +218,16 @@ class DataOwner:
 
     @procedure(
         phase="evaluation",
-        uses=Open,
+        uses=Summed,
         after=("receive_classifier", "receive_change"),
         check=too_many_hits,
+        check_sum=too_many_in_all,
         leaves="At the end: how many of your test nodes the classifier gets right.",
     )
     def test_classifier(self, ask: Ask) -> Hits:
-        """How many of the owner's test nodes φ gets right on what it holds."""
-        return self.hits(self.split.test)
+        """How many of the owner's test nodes φ gets right on what it holds; told once."""
+        told, self.tested = self.tested, True
+        return NO_HITS if told or self.foreign else self.hits(self.split.test)
 
     def trained_on(self, t: int) -> dict[str, Graph]:
         """The graphs that an epoch of round t goes over, by the name of their stream."""

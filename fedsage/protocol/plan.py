@@ -28,6 +28,7 @@ class Plan:
     nodes: tuple[int, ...]  # of each owner
     asks: Mapping[str, Procedure[Any, Any, Any]]
     weights: Mapping[OwnerId, float] = field(default_factory=dict)  # agreed on, if at all
+    counted: int = 0  # nodes of all owners, where nobody's own number is known
     numbers: int | None = None  # columns that are scaled, where that is known
 
     @property
@@ -39,6 +40,11 @@ class Plan:
     def d_y(self) -> int:
         """How many classes there are."""
         return self.num_classes
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes all owners have together."""
+        return self.counted or sum(self.nodes)
 
     @property
     def seed(self) -> int:

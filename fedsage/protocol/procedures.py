@@ -70,6 +70,10 @@ def nothing_wrong(plan: Plan, owner: OwnerId, request: Any, reply: Any) -> None:
     """For replies whose form says it all."""
 
 
+def nothing_wrong_with(plan: Plan, total: Any, owners: int) -> None:
+    """For sums of which nothing is known but their form."""
+
+
 def no_sizes(phi: Parameters, request: Any, reply: Any) -> dict[str, float]:
     """For replies that move nothing that is averaged or added up."""
     return {}
@@ -90,6 +94,11 @@ def in_whole_numbers(config: Config) -> bool:
     return config.traffic.how != "full"
 
 
+def in_sums(config: Config) -> bool:
+    """For runs in which sums are hidden."""
+    return config.privacy.level == "sums"
+
+
 @dataclass(frozen=True, eq=False)
 class Procedure(Generic[Party, Request, Reply]):
     """One procedure of an owner; see :func:`procedure` for what it says of itself."""
@@ -103,6 +112,7 @@ class Procedure(Generic[Party, Request, Reply]):
     keeps: Callable[[Party], Kept] | None = None
     after: tuple[str, ...] = ()
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
+    check_sum: Callable[[Plan, Any, int], str | None] = nothing_wrong_with
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
     full: Callable[[Plan, Any], tuple[int, int]] | None = None
     when: Callable[[Config], bool] = always
@@ -189,6 +199,7 @@ def procedure(
     keeps: Callable[[Any], Kept] | None = None,
     after: tuple[str, ...] = (),
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
+    check_sum: Callable[[Plan, Any, int], str | None] = nothing_wrong_with,
     sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
     full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
@@ -206,6 +217,8 @@ def procedure(
             request names a round, every round is kept.
         after: Names of procedures: only owners that answered one of them last time are asked.
         check: What else may be wrong with a reply, beside its form: the reason, or None.
+        check_sum: What may be wrong with a sum of replies that could not be looked at one by
+            one; of the sum and how many owners are in it.
         sizes: How far a reply would move what is averaged, by what is measured; of the φ that
             was broadcast last, the request and the reply.
         full: The bytes of a request and of its reply in full messages, where these are shorter.
@@ -216,7 +229,19 @@ def procedure(
         function: Callable[[Party, Request], Reply],
     ) -> Procedure[Party, Request, Reply]:
         made = Procedure(
-            function, phase, uses, shapes, leaves, owed, keeps, after, check, sizes, full, when
+            function,
+            phase,
+            uses,
+            shapes,
+            leaves,
+            owed,
+            keeps,
+            after,
+            check,
+            check_sum,
+            sizes,
+            full,
+            when,
         )
         PROCEDURES[made.module, made.name] = made
         return made

@@ -26,7 +26,7 @@ from fedsage.models.classifier import NodeClassifier, build
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_full
+from fedsage.protocol.procedures import in_full, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch, ignore_event
@@ -154,7 +154,7 @@ def execute(
 
 def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
     """Query test nodes, at owners and on the whole graph, and look at what was attached."""
-    local = local_hits(setup, trained.outcomes)
+    local = local_hits(setup, trained)
     judged = judge_globally(setup, trained.outcomes)
     mending = mending_found(setup, trained.owners)
     return Facts(
@@ -194,18 +194,21 @@ def steps_of_owners(setup: Setup) -> float | None:
     return float(np.mean(nodes)) / how.batch_size * how.local_epochs
 
 
-def local_hits(setup: Setup, outcomes: Sequence[Outcome]) -> list[float | None]:
+def local_hits(setup: Setup, trained: Trained) -> list[float | None]:
     """Each owner's accuracy on its own test nodes, if any, queried on what it holds."""
     if setup.method.topology == "whole":
         everyone = zip(setup.owners.subgraphs, setup.splits, strict=True)
         plan = setup.plan
         owners = [DataOwner(i, *part, plan) for i, part in enumerate(everyone)]
         exchange = Exchange(InProcessEngine(owners), plan)
-        exchange.sum(DataOwner.receive_classifier, outcomes[0].classifier)
-        replies = exchange.all(DataOwner.test_classifier, Ask(0))
+        exchange.sum(DataOwner.receive_classifier, trained.outcomes[0].classifier)
+        _, replies = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))
         found: list[tuple[Hits, View]] = [(reply, "plain") for reply in replies.values()]
+    elif in_sums(setup.plan.config):  # the server does not know, but we can look
+        view = trained.outcomes[0].view
+        found = [(owner.hits(owner.split.test), view) for owner in trained.owners]
     else:
-        found = [(hits, one.view) for one in outcomes for hits in one.hits.values()]
+        found = [(hits, one.view) for one in trained.outcomes for hits in one.hits.values()]
     return [share_of_hits(hits, view) if hits.total else None for hits, view in found]
 
 

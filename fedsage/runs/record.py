@@ -19,7 +19,7 @@ from fedsage.methods import Outcome
 from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Traffic
-from fedsage.protocol.procedures import Phase
+from fedsage.protocol.procedures import Phase, in_sums
 from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
 
@@ -30,7 +30,7 @@ FORMAT = 2
 class OwnerLine:
     """One owner at a glance."""
 
-    nodes: int
+    nodes: int | None
     links: int | None  # what owners on other machines do not tell, nobody knows
     train: int | None
     val: int | None
@@ -129,7 +129,7 @@ def record_of(
         preset=config.run.preset,
         engine=config.run.engine,
         backbone=BACKBONES.find(config.model.backbone).name,
-        privacy=OPEN | {"level": config.privacy.level},
+        privacy=OPEN | {"level": "sums" if in_sums(config) else "open"},
         accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
         macro_f1=judged.macro_f1 if judged else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,

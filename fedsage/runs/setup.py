@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedsage.config import Config, TrafficConfig
+from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
@@ -21,7 +21,7 @@ from fedsage.protocol.changes import local_change_c
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import procedures_in
+from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
 
 TRAINING = procedures_in(DataOwner.__module__, local_change_c.module)
@@ -78,7 +78,8 @@ def prepare(
 def alone(config: Config) -> Config:
     """The same for owners who train by themselves: nothing is averaged, nothing travels."""
     classifier = config.classifier.model_copy(update={"moments": "own"})
-    return config.model_copy(update={"classifier": classifier, "traffic": TrafficConfig()})
+    own = {"classifier": classifier, "traffic": TrafficConfig(), "privacy": PrivacyConfig()}
+    return config.model_copy(update=own)
 
 
 def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method, Way, Rule]:
@@ -99,6 +100,7 @@ def plan_of(
     nodes: Sequence[int],
     weights: Mapping[OwnerId, float] | None = None,
     numbers: int | None = None,
+    counted: int = 0,
 ) -> Plan:
     """Settings, shapes and what may be asked: they depend on no data but its size."""
     own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
@@ -106,10 +108,36 @@ def plan_of(
         if (way.asks | own)[name] is not TRAINING[name]:
             raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
     given = own | way.asks | TRAINING
+    if in_sums(config):
+        from fedsage.protocol.masking import make_keys  # cryptography takes time to load
+
+        check_hidden(config, way)
+        given |= procedures_in(make_keys.module)
     asks = {name: one for name, one in given.items() if one.when(config)}
     for one in asks.values():
         one.words(config)  # refuses a procedure that does not say what leaves
-    return Plan(config, num_features, num_classes, tuple(nodes), asks, weights or {}, numbers)
+    return Plan(
+        config, num_features, num_classes, tuple(nodes), asks, weights or {}, counted, numbers
+    )
+
+
+def check_hidden(config: Config, way: Way) -> None:
+    """Refuse what cannot be done where the server sees sums alone."""
+    if in_full(config):
+        raise ConfigError(
+            "--privacy sums adds up whole numbers, but traffic.how is 'full'. Add --set "
+            "traffic.how=whole (or low-rank), or take --privacy open."
+        )
+    if config.classifier.aggregate != "mean":
+        raise ConfigError(
+            f"The rule '{config.classifier.aggregate}' compares owners' updates, which "
+            "--privacy sums hides from the server. Take --aggregate mean, or --privacy open."
+        )
+    if sealed := [one.name for one in way.asks.values() if one.uses is Sealed]:
+        raise ConfigError(
+            f"Mending by '{way.name}' shows owners' replies to other owners ({sealed[0]}), "
+            "which is no sum. Take another way (mend.how), or --privacy open."
+        )
 
 
 def data_owners(setup: Setup) -> list[list[DataOwner]]:

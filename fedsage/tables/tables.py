@@ -20,6 +20,7 @@ from fedsage.errors import DataError
 from fedsage.graph.graph import Graph, frozen
 from fedsage.graph.split import Split
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
+from fedsage.tables.digits import exact_sum
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import SCHEMA, Feature, Schema, read_schema
 
@@ -117,9 +118,9 @@ def scale_of(
 def pooled_scale(tables: Sequence[Tables]) -> Scale:
     """The scale that owners would agree on, for a process that holds all their tables."""
     counts, totals = zip(*(column_sums(one) for one in tables), strict=True)
-    count, total = np.sum(counts, axis=0), np.sum(totals, axis=0)
+    count, total = np.sum(counts, axis=0), exact_sum(list(totals))
     mean = mean_of(count, total)
-    return scale_of(count, total, np.sum([column_squares(t, mean) for t in tables], axis=0))
+    return scale_of(count, total, exact_sum([column_squares(t, mean) for t in tables]))
 
 
 def graph_of(tables: Tables, scale: Scale) -> Graph:

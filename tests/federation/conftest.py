@@ -12,6 +12,7 @@ import pytest
 
 from fedsage.config import Config, load_config
 from fedsage.data.owned import read_owned
+from fedsage.engines.simulated import known_keys
 from fedsage.federation.site import Site
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.wire import decode, encode
@@ -50,13 +51,15 @@ class SiteEngine(Engine):
         self.log: list[tuple[int, str]] = []
         self.frames: list[tuple[int, bytes]] = []
 
-    def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
+    def carry(
+        self, procedure: Any, requests: Mapping[int, Any], lot: int | None = None
+    ) -> dict[int, Any]:
         replies: dict[int, Any | Miss] = {}
         for i, request in requests.items():
             self.log.append((i, procedure.name))
             with ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(self.sites[i].answer, procedure.name, encode(request))
-                frame = answer.result()
+                asked = procedure.name, encode(request), lot
+                frame = pool.submit(self.sites[i].answer, *asked).result()
             self.frames.append((i, frame))
             replies[i] = decode(procedure.reply, frame)
         return replies
@@ -96,9 +99,10 @@ def sites(hospitals: Path, tmp_path: Path) -> Callable[[], list[Site]]:
     """Fresh processes, as it were: what they keep is on disk."""
 
     def make() -> list[Site]:
+        keys = known_keys(range(len(NAMES)))
         return [
-            Site(name, read_owned(hospitals / name), tmp_path / name, "1.0", lambda words: None)
-            for name in NAMES
+            Site(name, read_owned(hospitals / name), tmp_path / name, "1.0", print, keys[i])
+            for i, name in enumerate(NAMES)
         ]
 
     return make

@@ -39,11 +39,13 @@ class Away(SiteEngine):
         super().__init__(sites, 2)
         self.gone = gone
 
-    def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
+    def carry(
+        self, procedure: Any, requests: Mapping[int, Any], lot: int | None = None
+    ) -> dict[int, Any]:
         lost = [i for i in requests if i == 2 and self.gone(procedure.name, t_of(requests[i]))]
         here = {i: request for i, request in requests.items() if i not in lost}
         missed = {i: Miss(i, procedure.name, "asleep") for i in lost}
-        return super().carry(procedure, here) | missed
+        return super().carry(procedure, here, lot) | missed
 
 
 def t_of(request: Any) -> int:
@@ -213,7 +215,7 @@ def engine_with(
 
 
 def asked_to_test(exchange: Exchange) -> dict[int, Hits]:
-    return exchange.all(DataOwner.test_classifier, engine_ask())
+    return exchange.sum_and_each(DataOwner.test_classifier, engine_ask())[1]
 
 
 def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(

@@ -28,9 +28,10 @@ from fedsage.mending.subspace import (
 )
 from fedsage.methods import all_methods, find_method
 from fedsage.models.classifier import load_models
-from fedsage.protocol.changes import News, Turn, local_change_c, sizes_of_parts
+from fedsage.protocol.changes import local_change_c, sizes_of_parts
 from fedsage.protocol.common import FIXED, Change
 from fedsage.protocol.door import Door
+from fedsage.protocol.following import News, Turn
 from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
 from fedsage.protocol.owner import DataOwner
@@ -582,13 +583,16 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
     class Away(SiteEngine):
         """The third owner is away in the second round."""
 
-        def carry(self, procedure, requests):  # type: ignore[no-untyped-def]
+        def carry(self, procedure, requests, lot=None):  # type: ignore[no-untyped-def]
             ask = next(iter(requests.values()))
             trains = procedure.name in ("local_update_c", "local_change_c")
             if trains and ask.t == 1 and 2 in requests:
                 rest = {i: request for i, request in requests.items() if i != 2}
-                return {**super().carry(procedure, rest), 2: Miss(2, procedure.name, "asleep")}
-            return super().carry(procedure, requests)
+                return {
+                    **super().carry(procedure, rest, lot),
+                    2: Miss(2, procedure.name, "asleep"),
+                }
+            return super().carry(procedure, requests, lot)
 
     config = config_for("fedsage", traffic=traffic_of(how, rank=1))
     lines: list[HistoryLine] = []

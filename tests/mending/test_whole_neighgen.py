@@ -126,7 +126,9 @@ class Away(InProcessEngine):
         self.min_owners, self.missed, self.late = 1, missed, late
         self.asked: list[tuple[str, OwnerId, Any]] = []
 
-    def carry(self, procedure: Any, requests: Any) -> dict[OwnerId, Any]:
+    def carry(
+        self, procedure: Any, requests: Any, lot: int | None = None
+    ) -> dict[OwnerId, Any]:
         self.asked += [(procedure.name, i, one) for i, one in requests.items()]
         gone = {
             i: Miss(i, procedure.name, "away")
@@ -134,7 +136,7 @@ class Away(InProcessEngine):
             if i == 2 and (procedure.name, getattr(one, "t", -1)) in self.missed
         }
         here = requests if self.late else {i: r for i, r in requests.items() if i not in gone}
-        return super().carry(procedure, here) | gone
+        return super().carry(procedure, here, lot) | gone
 
 
 @pytest.mark.slow

@@ -153,4 +153,4 @@ def test_no_owner_counts_twice_or_sends_more_than_its_share(
         {"weight": 2 * change.weight}, {"count": 2}, {"parts": change.parts | {"rest": rest}},
     ):  # fmt: skip
         made = type(change)(**{n: getattr(change, n) for n in change.__slots__} | odd)
-        assert strange_change(setup.plan, 0, news, NeighGenChange(made, reply.done))
+        assert strange_change(setup.plan, 0, news, NeighGenChange(made, reply.losses))

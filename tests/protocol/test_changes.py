@@ -15,16 +15,11 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.averaging import ByChanges, ruled
-from fedsage.protocol.changes import (
-    Turn,
-    follower,
-    local_change_c,
-    receive_change,
-    strange_change,
-)
+from fedsage.protocol.changes import local_change_c, receive_change, strange_change
 from fedsage.protocol.common import FIXED, Change
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.following import Turn, follower
 from fedsage.protocol.holding import packed, unpacked
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.server import RULES, average, median
@@ -66,7 +61,9 @@ def test_what_all_hold_follows_from_messages_alone(graph: Graph, owners: Partiti
         news: list[Any] = []
         carry = exchange.engine.carry
 
-        def seen(procedure: Any, requests: Any, carry: Any = carry, news: Any = news) -> Any:
+        def seen(
+            procedure: Any, requests: Any, lot: Any, carry: Any = carry, news: Any = news
+        ) -> Any:
             if procedure is receive_change:
                 news.append(next(iter(requests.values())))
             return carry(procedure, requests)
@@ -90,14 +87,16 @@ class Away(InProcessEngine):
         super().__init__(owners)
         self.min_owners, self.missed = 1, missed
 
-    def carry(self, procedure: Any, requests: Any) -> dict[OwnerId, Any]:
+    def carry(
+        self, procedure: Any, requests: Any, lot: int | None = None
+    ) -> dict[OwnerId, Any]:
         gone = {
             i: Miss(i, procedure.name, "away")
             for i, one in requests.items()
             if i == 2 and (procedure.name, getattr(one, "t", -1)) in self.missed
         }
         return (
-            super().carry(procedure, {i: r for i, r in requests.items() if i not in gone})
+            super().carry(procedure, {i: r for i, r in requests.items() if i not in gone}, lot)
             | gone
         )
 

@@ -52,13 +52,15 @@ class Faulty(InProcessEngine):
         self.kind, self.alter, self.min_owners, self.on = kind, alter, least, True
         self.asked: list[tuple[int, str]] = []
 
-    def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
+    def carry(
+        self, procedure: Any, requests: Mapping[int, Any], lot: int | None = None
+    ) -> dict[int, Any]:
         self.asked += [(i, procedure.name) for i in requests]
         lost = self.on and procedure.reply is self.kind and 2 in requests
         if lost and self.alter is None:
             rest = {i: request for i, request in requests.items() if i != 2}
-            return {**super().carry(procedure, rest), 2: Miss(2, procedure.name, "gone")}
-        replies = super().carry(procedure, requests)
+            return {**super().carry(procedure, rest, lot), 2: Miss(2, procedure.name, "gone")}
+        replies = super().carry(procedure, requests, lot)
         if lost and self.alter is not None:
             replies[2] = self.alter(replies[2])
         return replies
@@ -336,8 +338,10 @@ def test_all_owners_without_a_number_is_divergence(case: str, set_up: SetUp) -> 
     _, kind, alter, _ = WRONG[case]
 
     class Diverged(InProcessEngine):
-        def carry(self, procedure: Any, requests: Mapping[int, Any]) -> dict[int, Any]:
-            replies = super().carry(procedure, requests)
+        def carry(
+            self, procedure: Any, requests: Mapping[int, Any], lot: int | None = None
+        ) -> dict[int, Any]:
+            replies = super().carry(procedure, requests, lot)
             if procedure.reply is not kind:
                 return replies
             return {i: alter(reply) for i, reply in replies.items()}

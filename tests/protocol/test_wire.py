@@ -47,11 +47,13 @@ from fedsage.protocol.agreement import (
     ColumnSums,
     Finish,
     Joined,
+    NodeCount,
     Ready,
     Step,
 )
-from fedsage.protocol.changes import News, Turn
 from fedsage.protocol.common import Change
+from fedsage.protocol.following import News, Turn
+from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Held, Keys, Members, Shares
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.wire import (
     DEFLATED,
@@ -73,6 +75,7 @@ WEIGHTS = {
 }
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
+KEYS = Keys("00", "11", "a certificate\n", "22")
 BYTES = torch.randint(-128, 128, (5, 2), dtype=torch.int8)
 CHANGE = Change(
     {
@@ -103,7 +106,7 @@ TRIED = [
     AnswerSum(3, WHOLE, 1.5),
     SharedNeighGen(1, WEIGHTS),
     NeighGenUpdate(WEIGHTS, DONE),
-    ClassLinks(torch.randn(3, 3)),
+    ClassLinks(torch.randint(0, 99, (3, 3), dtype=torch.int32)),
     Subspace(torch.randn(5, 2)),
     Sketch(torch.randn(5, 2)),
     Directions(2, BYTES, BYTES[0]),
@@ -115,14 +118,22 @@ TRIED = [
     ClassifierUpdate(WEIGHTS, {"w.step": torch.tensor(3.0)}, 7.0, 0.1 + 0.2),
     Hits(3, 4, 5, 10),
     CHANGE,
-    NeighGenChange(CHANGE, DONE),
+    NeighGenChange(CHANGE, {"loss": 3, "degree": -1}),
+    NodeCount(7),
+    Batch(32, 32),
+    KEYS,
+    Members({"0": KEYS, "7": KEYS}),
+    Boxes({"1": "00ff"}),
+    Held(),
+    Answered(3, {"0": True}, {"1": "00"}),
+    Shares({"0": "ab"}, {"1": "cd"}, "ef"),
     Turn(3, True),
     News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),
     Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]'),
-    ColumnSums(torch.ones(2).double(), torch.randn(2).double()),
+    ColumnSums(torch.ones(2, dtype=torch.int32), torch.ones(2, 3, dtype=torch.int32)),
     ColumnMeans(torch.randn(2).double()),
-    ColumnSquares(torch.zeros(0)),
+    ColumnSquares(torch.zeros(0, 3, dtype=torch.int32)),
     ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
     Step("neighgen", 4, True),
     Able(True),
@@ -280,7 +291,8 @@ def test_small_whole_numbers_are_sent_in_fewer_bytes(kind: str) -> None:
 
 def change_of(kind: str, shape: Any, short: bytes, **more: Any) -> bytes:
     """A frame with one deflated tensor that says this of itself."""
-    values = {"/parts": ["w"], "/weight": 1, "/steps": 1, "/loss": 0, "/count": 1}
+    values = {"/parts": ["w"], "/weight": 1, "/steps": 1, "/loss": 0, "/count": 1,
+              "/proof": 0}  # fmt: skip
     head = json.dumps({"type": "Change", "values": values}).encode()
     about = {"dtype": kind, "shape": shape, "data_offsets": [0, len(short)], **more}
     about = {key: value for key, value in about.items() if value is not ...}

@@ -1,0 +1,58 @@
+"""Hidden sums in a simulation: owners of one process who know each other by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import PrivacyError
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.hidden_sums import HiddenSums
+from fedsage.protocol.masking import Masks
+from fedsage.protocol.messages import OwnerId
+
+RUN = "simulation"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """An owner who was told everybody's key beforehand."""
+
+    everyone: Mapping[OwnerId, Ed25519PublicKey]
+    key: Ed25519PrivateKey
+    certificate: str = field(default="", init=False)
+
+    def sign(self, text: bytes) -> str:
+        """A signature under a text."""
+        return self.key.sign(text).hex()
+
+    def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
+        """Refuse a signature that is not that owner's."""
+        try:
+            self.everyone[owner].verify(bytes.fromhex(signature), text)
+        except (InvalidSignature, KeyError, ValueError):
+            raise PrivacyError(
+                f"A signature of owner {owner} is not right. Nothing was sent."
+            ) from None
+
+
+def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
+    """Owners who know each other."""
+    keys = {i: Ed25519PrivateKey.generate() for i in owners}
+    everyone = {i: key.public_key() for i, key in keys.items()}
+    return {i: KnownKeys(everyone, key) for i, key in keys.items()}
+
+
+def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
+    """Give every owner masks, and the server the way to take them off sums."""
+    for i, known in known_keys(engine.doors).items():
+        masks = engine.doors[i].masks = Masks(i, RUN, known)
+        engine.keepers[i].owner.secret = masks.in_common
+    exchange.hidden = HiddenSums(exchange, RUN)

@@ -1,0 +1,70 @@
+"""Who parties are: signatures by the certificates of their kits."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from fedsage.errors import PrivacyError
+from fedsage.protocol.messages import OwnerId
+
+PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
+
+
+class Certified:
+    """An owner by its kit: it signs with its key, and knows others by the authority's word.
+
+    Args:
+        startup: The kit's folder with certificates.
+        names: Of all owners of the federation, in the order of their numbers.
+    """
+
+    def __init__(self, startup: Path, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.certificate = (startup / "client.crt").read_text()
+        self.root = x509.load_pem_x509_certificate((startup / "rootCA.pem").read_bytes())
+        key = load_pem_private_key((startup / "client.key").read_bytes(), None)
+        assert isinstance(key, RSAPrivateKey)  # as NVFlare makes them
+        self.key = key
+
+    def sign(self, text: bytes) -> str:
+        """A signature under a text."""
+        return self.key.sign(text, PADDING, SHA256()).hex()
+
+    def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
+        """Refuse a signature that is not that owner's."""
+        name = self.names[owner] if 0 <= owner < len(self.names) else f"number {owner}"
+        if why := self.wrong(name, certificate, text, signature):
+            raise PrivacyError(
+                f"A signature of owner {name} is not right ({why}). Somebody is between the "
+                "parties, or kits are of different federations. Nothing was sent."
+            )
+
+    def wrong(self, name: str, certificate: str, text: bytes, signature: str) -> str | None:
+        """Why a signature is not that of the owner of this name."""
+        try:
+            found = x509.load_pem_x509_certificate(certificate.encode())
+            found.verify_directly_issued_by(self.root)
+            now = datetime.datetime.now(datetime.timezone.utc)
+            if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+                return "its certificate ran out"
+            named = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            if [one.value for one in named] != [name]:
+                return "its certificate is another party's"
+            key = found.public_key()
+            assert isinstance(key, RSAPublicKey)
+            key.verify(bytes.fromhex(signature), text, PADDING, SHA256())
+        except (ValueError, TypeError, AssertionError):
+            return "it has no certificate of this federation"
+        except InvalidSignature:
+            return "it does not fit what was signed"
+        return None

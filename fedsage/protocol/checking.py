@@ -1,0 +1,84 @@
+"""How an owner sees that what the server hands out is what owners added up.
+
+Every owner adds a proof of its change and of the φ that it starts from. The sum of proofs fits
+the sum of changes alone, and only where all started from one φ. What the server adds of its
+own, the guide, follows from the sum but for the last bits, and every owner can do that again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsage.errors import PrivacyError
+from fedsage.models.low_rank import directions
+from fedsage.models.parameters import sha256_of
+from fedsage.privacy.sums import decode
+from fedsage.protocol.common import BEYOND, NEXT, RIGHT, UNITS, Change, Common
+
+NEAR = 0.02  # of a guide to what this owner makes of the sum: machines round otherwise
+
+
+def proof_of_change(secret: bytes, common: Common, change: Change) -> int:
+    """The proof of a change, or of a sum of them, that starts from what is held in common."""
+    from fedsage.privacy.proof import proof_of  # cryptography takes time to load
+
+    rows = [change.parts[part].reshape(-1).numpy() for part in sorted(change.parts)]
+    start = int.from_bytes(hashlib.sha256(sha256_of(common.phi).encode()).digest()[:7], "big")
+    more = [change.weight, change.steps, change.loss, change.count, start * change.count]
+    wide = np.concatenate([row.astype(np.int32) for row in rows])
+    return proof_of(secret, f"round {common.t}", wide, more)
+
+
+def check_sum(secret: bytes, common: Common, total: Change) -> None:
+    """Refuse a sum that is not that of owners who hold the same."""
+    from fedsage.privacy.proof import PRIME
+
+    if total.proof % PRIME != proof_of_change(secret, common, total):
+        raise PrivacyError(
+            f"The sum of round {common.t} is not what owners added up, or not all of them "
+            "started from one classifier. The server, or somebody between, altered it. "
+            "Nothing was sent."
+        )
+
+
+def check_guide(common: Common, total: Change, guide: Mapping[str, Tensor]) -> None:
+    """Refuse what the server adds of its own where it does not follow from the sum."""
+    own = common.guide(total)
+    wrong = guide.keys() != own.keys() or any(
+        strays(common, name, total, guide, own) for name in common.bases
+    )
+    if wrong:
+        raise PrivacyError(
+            f"What the server makes of the sum of round {common.t} does not follow from it. "
+            "Nothing was sent."
+        )
+
+
+def strays(
+    common: Common,
+    name: str,
+    total: Change,
+    guide: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+) -> bool:
+    """Whether the guide for one weight is another than this owner's own."""
+    right = decode(total.parts[RIGHT + name], common.units[RIGHT + name])
+    basis = directions(guide[NEXT + name])
+    if basis.shape != right.shape:
+        return True
+    upright = basis.T @ basis - torch.eye(basis.shape[1], dtype=torch.float64)
+    outside = right - basis @ (basis.T @ right)
+    said, found = (
+        decode(one[BEYOND + name], one[UNITS + name].numpy()) for one in (guide, own)
+    )
+    return (
+        float(upright.abs().max()) > NEAR
+        or float(outside.norm()) > NEAR * float(right.norm())
+        or said.shape != found.shape
+        or float((said - found).norm()) > NEAR * float(found.norm())
+    )

@@ -1,0 +1,127 @@
+"""How an owner follows φ: what it is told of a round, and what it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from fedsage.errors import ProtocolError
+from fedsage.models.optimizer import load_moments, moments_of
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.checking import check_guide, check_sum, proof_of_change
+from fedsage.protocol.common import Change, Common
+from fedsage.protocol.holding import first_common, unpacked
+from fedsage.protocol.messages import Classifier, message
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import in_sums
+
+
+@message
+class Turn:
+    """S → D_i: train for round ``t``; ``keep`` says that the φ you hold is the best so far."""
+
+    t: int
+    keep: bool
+
+
+@message
+class News:
+    """Procedure B, S → every D_i: what it takes to hold what all hold after ``t`` rounds.
+
+    At the start that follows from the plan. Then it is the sum of changes with the server's
+    guide to it, and for who was away all of it. Without any of these it is the φ that was kept.
+    """
+
+    t: int
+    owners: int
+    weight: float
+    phi: Parameters
+    memory: Parameters
+    total: Change
+    guide: Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    """What a round leaves with an owner alone."""
+
+    feedback: Parameters
+    moments: Parameters  # where nobody shares them
+
+
+@dataclass(slots=True)
+class Follower:
+    """How an owner follows φ: what all hold, and what it could not send so far."""
+
+    owner: DataOwner
+    feedback: Parameters = field(default_factory=dict)
+    common: Common | None = None
+    kept: tuple[int, Parameters] = (-1, {})  # the best φ so far, and after how many rounds
+    proved: tuple[int, bytes] = (-1, b"")  # the last round that it added to, and by what secret
+    checked: bool = False  # whether φ follows from sums that this owner could check
+
+    def state(self) -> FollowerState:
+        """What the server cannot give back."""
+        own = self.owner.config.classifier.moments == "own"
+        moments = moments_of(self.owner.optimizer, self.owner.model) if own else {}
+        return FollowerState(self.feedback, moments)
+
+    def restore(self, state: FollowerState) -> None:
+        """Go on from there."""
+        self.feedback = dict(state.feedback)
+        if state.moments:
+            load_moments(self.owner.optimizer, self.owner.model, state.moments)
+
+    def take(self, news: News) -> None:
+        """Hold what the others hold."""
+        plan = self.owner.plan
+        self.checked = False
+        if news.total.count:
+            common = self.held(news.t - 1)
+            self.checked = self.follows(common, news)
+            common = common.after(news.total, news.guide)
+        elif news.memory:
+            common = unpacked(plan.config, Classifier(news.phi, news.memory))
+        elif news.t == 0:
+            common = first_common(plan, news.owners, news.weight)
+        else:  # the end: φ alone, to be queried
+            self.checked = not news.phi
+            self.owner.take_over(news.phi or self.recalled(news.t), {})
+            return
+        self.common = common
+        self.owner.take_over(common.phi, common.moments)
+
+    def with_proof(self, common: Common, change: Change) -> Change:
+        """A change with what shows that a sum is the sum, where owners have a secret."""
+        self.proved = common.t, self.owner.secret()
+        if not in_sums(self.owner.config):
+            return change
+        return replace(change, proof=proof_of_change(self.owner.secret(), common, change))
+
+    def follows(self, common: Common, news: News) -> bool:
+        """Whether this owner knows that φ follows from sums; refuses what does not."""
+        t, secret = self.proved
+        if t != common.t:
+            return False  # it added nothing to this sum
+        if not in_sums(self.owner.config):
+            return True  # the server sees every reply: owners have nothing to check it by
+        check_sum(secret, common, news.total)
+        check_guide(common, news.total, news.guide)
+        return True
+
+    def recalled(self, t: int) -> Parameters:
+        """The φ that was kept as the best so far."""
+        after, phi = self.kept
+        if after != t:
+            raise ProtocolError(f"it did not keep the classifier of round {t - 1}")
+        return phi
+
+    def held(self, t: int) -> Common:
+        """What this owner holds at the start of round ``t``."""
+        if self.common is None or self.common.t != t:
+            raise ProtocolError(f"it does not hold the classifier that round {t} starts from")
+        return self.common
+
+
+def follower(owner: DataOwner) -> Follower:
+    """This owner's."""
+    return owner.part("changes", lambda: Follower(owner))

@@ -1,0 +1,149 @@
+"""Sums of which the server sees nothing but the sum: its side of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fedsage.errors import ConfigError, ProtocolError
+from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, threshold_of
+from fedsage.privacy.masks import masked
+from fedsage.protocol.engine import Miss
+from fedsage.protocol.exchange import Exchange, add_up
+from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Keys, Members, Shares
+from fedsage.protocol.masking import (
+    about,
+    give_shares,
+    hold_shares,
+    holders_of,
+    lot_key,
+    make_keys,
+    reach_of,
+    seed_of,
+    share_secrets,
+)
+from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed
+from fedsage.protocol.whole_messages import whole_numbers, with_points
+
+LOTS = 32  # sums that keys are made for at a time
+RETRY = 4  # sums after which who was away is given keys, if it is back
+TRIES = 3
+WITHOUT_KEYS = "it was away when keys for sums were made"
+M = TypeVar("M")
+
+
+class HiddenSums:
+    """Hands out lots, and takes masks off sums.
+
+    Args:
+        exchange: By which owners are asked.
+        run: The name of the run.
+    """
+
+    def __init__(self, exchange: Exchange, run: str) -> None:
+        self.exchange, self.run = exchange, run
+        self.keys: Mapping[OwnerId, Keys] = {}
+        self.around: Mapping[OwnerId, Sequence[OwnerId]] = {}
+        self.able: Collection[OwnerId] = ()  # who has keys, and the others' shares
+        self.first, self.next = -1, 0
+        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner, under its last sum
+
+    def sum(
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        request: Request | Mapping[OwnerId, Request],
+        combine: Callable[[Sequence[Reply]], Reply],
+        least: int | None,
+    ) -> Reply:
+        """The sum of masked replies; what is wrong with one of them shows in it alone."""
+        exchange = self.exchange
+        if combine is not add_up:
+            raise ConfigError(
+                f"{procedure.name} is to be combined in another way than by adding up, which "
+                "needs each owner's own reply. Take --privacy open."
+            )
+        requests = exchange.requests_of(procedure, request)
+        lot = self.lot_for(requests)
+        able = {i: one for i, one in requests.items() if i in self.able}
+        away = [Miss(i, procedure.name, WITHOUT_KEYS) for i in requests if i not in able]
+        exchange.misses += away
+        replies = exchange.ask(procedure, able, Summed, least, lot)
+        total = self.opened(add_up(list(replies.values())), lot, list(replies))
+        wrong = exchange.guard.wrong_sum(procedure, total, len(replies), exchange.agreed)
+        if wrong:
+            names = ", ".join(exchange.engine.name_of(i) for i in replies)
+            raise ProtocolError(
+                f"The sum of {procedure.name} has {wrong}. One of these owners sent what no "
+                f"training leads to, and masks hide which: {names}."
+            )
+        return total
+
+    def lot_for(self, asked: Collection[OwnerId]) -> int:
+        """The lot of the next sum, with keys for all who were there when they were made."""
+        age = self.next - self.first
+        if self.first < 0 or age >= LOTS or (age >= RETRY and set(asked) - set(self.able)):
+            self.make_batch()
+        self.next += 1
+        return self.next - 1
+
+    def make_batch(self) -> None:
+        """Keys for the next sums, and shares of their secrets with all who take part."""
+        exchange, asked = self.exchange, list(self.exchange.owners)
+        for _ in range(TRIES):
+            number = max(self.next, self.first + 1)
+            batch = Batch(number, LOTS)
+            keys = exchange.ask(make_keys, dict.fromkeys(asked, batch), Open)
+            members = Members({str(i): one for i, one in keys.items()})
+            boxes = exchange.ask(share_secrets, dict.fromkeys(keys, members), Sealed)
+            self.first = self.next = number
+            if set(boxes) == set(keys):
+                self.keys = keys
+                self.around = circle(list(keys), seed_of(keys), reach_of(keys))
+                given = {i: boxes_for(i, boxes) for i in boxes}
+                self.able = set(exchange.ask(hold_shares, given, Open))
+                return
+            asked = list(boxes)
+        raise ProtocolError("Owners come and go too fast to agree on keys. Try again later.")
+
+    def opened(self, total: M, lot: int, answered: Sequence[OwnerId]) -> M:
+        """A sum without its masks."""
+        here = {str(i): True for i in answered}
+        asked = {i: Answered(lot, here, self.signed.get(i, {})) for i in answered}
+        needed = threshold_of(len(self.keys))
+        shares = self.exchange.ask(give_shares, asked, Open, needed)
+        signed = {str(i): one.signature for i, one in shares.items()}
+        self.signed |= dict.fromkeys(shares, signed)
+        plus, minus = self.masks_on(lot, answered, shares)
+        numbers, rebuilt = whole_numbers(total)
+        return with_points(rebuilt(masked(numbers, minus, plus)))
+
+    def masks_on(
+        self, lot: int, answered: Sequence[OwnerId], shares: Mapping[OwnerId, Shares]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """The seeds of the masks that were added to a sum, and of those taken off."""
+        own = {j: {i: one.own for i, one in shares.items()} for j in answered}
+        plus = [derived(in_bytes(self.secret_of(j, own[j])), "own mask") for j in answered]
+        minus: list[bytes] = []
+        for gone in set(self.keys) - set(answered):
+            secret = self.secret_of(gone, {i: one.keys for i, one in shares.items()})
+            for j in set(self.around[gone]) & set(answered):
+                public = lot_key(self.keys[j], lot - self.first)
+                seed = agreed(secret, public, about(self.run, lot))
+                (plus if j < gone else minus).append(seed)
+        return plus, minus
+
+    def secret_of(self, owner: OwnerId, told: Mapping[OwnerId, Mapping[str, str]]) -> int:
+        """A secret of an owner, from the shares that its neighbors gave."""
+        holders = holders_of(self.around, owner)
+        found = {
+            place: int(told[i][str(owner)], 16)
+            for place, i in enumerate(holders)
+            if i in told and str(owner) in told[i]
+        }
+        return joined(found, len(holders), threshold_of(len(holders)))
+
+
+def boxes_for(owner: OwnerId, boxes: Mapping[OwnerId, Boxes]) -> Boxes:
+    """What the others sent one owner."""
+    return Boxes({str(i): one.boxes[str(owner)] for i, one in boxes.items() if i != owner})

@@ -1,0 +1,258 @@
+"""How an owner masks what it adds to a sum: Bonawitz et al., 2017, for many sums at a time.
+
+A *lot* is what it takes for one sum: every owner has a key for it, by which any two of them
+agree on a mask that one adds and the other takes off, and a mask of its own. Both secrets are
+shared among its neighbors, so that the sum can be had though a third of the owners vanish. Of
+an owner that answered, others give up the share of its own mask; of one that did not, of its
+key; never of both. Keys are signed by who they belong to, and so is the list of who answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+from fedsage.errors import PrivacyError
+from fedsage.privacy.keys import (
+    SIZE,
+    agreed,
+    circle,
+    derived,
+    in_bytes,
+    new_secret,
+    public_key,
+    sealed,
+    split,
+    threshold_of,
+    unsealed,
+)
+from fedsage.privacy.masks import masked
+from fedsage.protocol.mask_messages import (
+    NO_BATCH,
+    Answered,
+    Batch,
+    Boxes,
+    Held,
+    Keys,
+    Members,
+    Shares,
+)
+from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.procedures import Sealed, in_sums, procedure
+from fedsage.protocol.whole_messages import whole_numbers
+
+M = TypeVar("M")
+REACH = 10  # neighbors on each side where there are many owners
+FEW = 30  # with fewer owners, all are neighbors
+
+
+@runtime_checkable
+class Identity(Protocol):
+    """How an owner shows who it is, and sees who others are."""
+
+    @property
+    def certificate(self) -> str:
+        """By which others know its signatures."""
+
+    def sign(self, text: bytes) -> str:
+        """A signature under a text."""
+
+    def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
+        """Refuse a signature that is not that owner's."""
+
+
+@dataclass(slots=True)
+class Masks:
+    """An owner's secrets for the sums of a batch; nothing of it is written to a disk.
+
+    Args:
+        owner: Who this is.
+        run: The name of the run, which all signatures are about.
+        identity: By which it signs.
+    """
+
+    owner: OwnerId
+    run: str
+    identity: Identity
+    batch: Batch = NO_BATCH
+    channel: int = 0
+    pairs: list[int] = field(default_factory=list)  # the secret of the key of each lot
+    own: list[int] = field(default_factory=list)  # the secret of its own mask
+    members: Mapping[OwnerId, Keys] = field(default_factory=dict)
+    around: Mapping[OwnerId, Sequence[OwnerId]] = field(default_factory=dict)
+    common: bytes = b""  # what all owners know and the server does not
+    shares: dict[OwnerId, bytes] = field(default_factory=dict)
+    part: int = 0  # of what all owners will know
+    used: int = -1  # the last lot
+    told: dict[int, bytes] = field(default_factory=dict)  # who was in the last sums
+
+    def in_common(self) -> bytes:
+        """What all owners know and the server does not."""
+        return self.common
+
+    def key(self, other: OwnerId) -> bytes:
+        """For what only that owner is to read."""
+        public = bytes.fromhex(self.members[other].channel)
+        return agreed(self.channel, public, f"{self.run}, batch {self.batch.number}")
+
+    def masked(self, reply: M, lot: int) -> M:
+        """A reply as it leaves; every lot is used once."""
+        at = lot - self.batch.number
+        if not self.shares or not 0 <= at < self.batch.lots:
+            raise PrivacyError(f"There are no keys for sum {lot}. Nothing was sent.")
+        if lot <= self.used:
+            raise PrivacyError(f"Sum {lot} was asked for again. Nothing was sent.")
+        self.used = lot
+        plus, minus = [derived(in_bytes(self.own[at]), "own mask")], list[bytes]()
+        for j in self.around[self.owner]:
+            seed = agreed(self.pairs[at], lot_key(self.members[j], at), about(self.run, lot))
+            (plus if self.owner < j else minus).append(seed)
+        numbers, rebuilt = whole_numbers(reply)
+        return rebuilt(masked(numbers, plus, minus))
+
+
+def about(run: str, lot: int) -> str:
+    """What a key of two owners is for."""
+    return f"{run}, sum {lot}"
+
+
+def lot_key(keys: Keys, at: int) -> bytes:
+    """An owner's public key for one lot of a batch."""
+    return bytes.fromhex(keys.lots[64 * at : 64 * (at + 1)])
+
+
+def signed_keys(run: str, owner: OwnerId, number: int, keys: Keys) -> bytes:
+    """What an owner signs when it hands out keys."""
+    return json.dumps([run, owner, number, keys.channel, keys.lots]).encode()
+
+
+def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
+    """What an owner signs when it gives up shares."""
+    return json.dumps([run, lot, sorted(owners)]).encode()
+
+
+@procedure(
+    phase="evaluation",
+    leaves="For hidden sums: keys that you make for the run, signed with your certificate.",
+    when=in_sums,
+)
+def make_keys(mine: Masks, batch: Batch) -> Keys:
+    """New keys for a batch of sums; those before are forgotten."""
+    if batch.number <= mine.used or batch.number <= mine.batch.number:
+        raise PrivacyError(f"Keys from sum {batch.number} on were asked for again.")
+    mine.batch, mine.channel, mine.part = batch, new_secret(), new_secret()
+    mine.pairs = [new_secret() for _ in range(batch.lots)]
+    mine.own = [new_secret() for _ in range(batch.lots)]
+    mine.members, mine.shares, mine.common = {}, {}, b""
+    lots = "".join(public_key(secret).hex() for secret in mine.pairs)
+    keys = Keys(public_key(mine.channel).hex(), lots, mine.identity.certificate, "")
+    text = signed_keys(mine.run, mine.owner, batch.number, keys)
+    return replace(keys, signature=mine.identity.sign(text))
+
+
+@procedure(
+    phase="evaluation",
+    uses=Sealed,
+    leaves="For hidden sums: shares of the secrets of your masks, each readable by one owner.",
+    when=in_sums,
+)
+def share_secrets(mine: Masks, members: Members) -> Boxes:
+    """A box for everybody: a part of the common secret, and for neighbors the shares."""
+    if mine.members:
+        raise PrivacyError("The members of a batch were told twice. Nothing was sent.")
+    found = {int(i): keys for i, keys in members.keys.items()}
+    for i, keys in found.items():
+        text = signed_keys(mine.run, i, mine.batch.number, keys)
+        mine.identity.check(i, keys.certificate, text, keys.signature)
+    if mine.owner not in found or found[mine.owner].channel != public_key(mine.channel).hex():
+        raise PrivacyError("Other keys than this owner's were given out in its name.")
+    mine.members = found
+    mine.around = circle(list(found), seed_of(found), reach_of(found))
+    holders = holders_of(mine.around, mine.owner)
+    texts = dict.fromkeys(found, in_bytes(mine.part))
+    for secrets in zip(mine.pairs, mine.own, strict=True):
+        for secret in secrets:
+            parts = split(secret, len(holders), threshold_of(len(holders)))
+            for holder, share in zip(holders, parts, strict=True):
+                texts[holder] += in_bytes(share)
+    mine.shares = {mine.owner: texts.pop(mine.owner)}
+    return Boxes({
+        str(i): sealed(mine.key(i), text, f"from {mine.owner} to {i}")
+        for i, text in texts.items()
+    })  # fmt: skip
+
+
+@procedure(phase="evaluation", when=in_sums)
+def hold_shares(mine: Masks, boxes: Boxes) -> Held:
+    """Take out what others sent; from here on, sums can be asked for."""
+    for name, box in boxes.boxes.items():
+        i = int(name)
+        mine.shares[i] = unsealed(mine.key(i), box, f"from {i} to {mine.owner}")
+    if set(mine.shares) != set(mine.members):
+        raise PrivacyError("Not all who take part sent their shares. Nothing was sent.")
+    parts = b"".join(mine.shares[i][:SIZE] for i in sorted(mine.shares))
+    mine.common = derived(parts, f"{mine.run}, batch {mine.batch.number}, common")
+    return Held()
+
+
+@procedure(
+    phase="evaluation",
+    leaves="After each hidden sum: shares of the masks that must come off it, never of both "
+    "masks of one owner.",
+    when=in_sums,
+)
+def give_shares(mine: Masks, answered: Answered) -> Shares:
+    """What it takes to open one sum; refuses a sum of few, and another list than before."""
+    lot, owners = answered.lot, sorted(int(i) for i in answered.owners)
+    text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
+    needed = threshold_of(len(mine.members))
+    if lot != mine.used or mine.owner not in owners or not set(owners) <= set(mine.members):
+        raise PrivacyError(f"This owner added nothing to sum {lot} of {owners}.")
+    if len(owners) < needed:
+        raise PrivacyError(
+            f"A sum of {len(owners)} owners was to be opened, but it takes {needed}."
+        )
+    if mine.told.get(lot, text) != text:
+        raise PrivacyError(f"The server told two stories about who is in sum {lot}.")
+    check_stories(mine, lot, answered.before)
+    before = {one: told for one, told in mine.told.items() if one >= lot - 1}
+    mine.told = before | {lot: text}
+    found: dict[bool, dict[str, str]] = {True: {}, False: {}}
+    for i, shares in mine.shares.items():
+        if mine.owner in holders_of(mine.around, i):
+            start = SIZE * (1 + 2 * at + (i in owners))
+            found[i in owners][str(i)] = shares[start : start + SIZE].hex()
+    return Shares(found[True], found[False], mine.identity.sign(text))
+
+
+def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
+    """Refuse to go on with a server that told others of other owners in the last sum."""
+    last = max((one for one in mine.told if one < lot), default=None)
+    if last is None:
+        return
+    listed = {int(i): signature for i, signature in before.items()}
+    if len(listed) < threshold_of(len(mine.members)):
+        raise PrivacyError(
+            f"{len(listed)} owners signed who was in sum {last}; more must have. Nothing was "
+            "sent."
+        )
+    for i, signature in listed.items():
+        if i in mine.members:
+            mine.identity.check(i, mine.members[i].certificate, mine.told[last], signature)
+
+
+def reach_of(members: Collection[OwnerId]) -> int:
+    """How far neighbors go on each side of the circle."""
+    return REACH if len(members) >= FEW else FEW
+
+
+def seed_of(members: Mapping[OwnerId, Keys]) -> bytes:
+    """From which the circle is drawn: all keys, so that nobody chooses it."""
+    return "".join(members[i].channel for i in sorted(members)).encode()
+
+
+def holders_of(around: Mapping[OwnerId, Sequence[OwnerId]], owner: OwnerId) -> list[OwnerId]:
+    """Who holds shares of an owner's secrets: its neighbors and itself."""
+    return sorted([*around[owner], owner])

@@ -1,0 +1,74 @@
+"""How far a run has come: rounds, what the server must remember, what owners took part in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.messages import Classifier, View
+from fedsage.protocol.procedures import Procedure
+
+NO_CLASSIFIER = Classifier({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One finished round, for progress lines and learning curves."""
+
+    phase: Literal["mending", "training"]
+    t: int
+    loss: float  # mean over owners
+    validation: float | None  # accuracy of the averaged classifier on validation nodes
+    classifier: Classifier | None = None  # after it, where there is one
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a method has come: all that the server must remember between two rounds."""
+
+    phase: Literal["mending", "training"]
+    t: int  # rounds of that phase that are over
+    kept: Parameters = field(default_factory=dict)  # by a way of mending, from round to round
+    classifier: Classifier = NO_CLASSIFIER
+    best: Classifier = NO_CLASSIFIER  # if another one
+    best_round: int = -1
+    best_validation: float = -1.0
+    best_view: View = "plain"
+
+
+class Journal:
+    """Where a method writes how far it has come, and where it starts. This one forgets."""
+
+    start = Progress("mending", 0)
+
+    def keep(self, progress: Progress) -> None:
+        """Called after every round."""
+
+
+OnRound: TypeAlias = Callable[[RoundRecord], None]
+FORGET = Journal()
+
+
+def ignore(record: RoundRecord) -> None:
+    """For callers that want no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one owner has taken part in: from there it can go on after a restart."""
+
+    mending: int = 0  # rounds, counted to the last one that it answered
+    training: int = 0
+    mended: bool = False  # whether its graph was
+
+
+def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
+    """What an owner has taken part in once it answered."""
+    if procedure.owed and procedure.phase == "mending":
+        taken = replace(taken, mended=True)
+    if not procedure.by_round:
+        return taken
+    return replace(taken, **{procedure.phase: request.t + 1})

@@ -1,0 +1,143 @@
+"""Hidden sums between parties: the same model, certificates that count, and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedsage.config import Config
+from fedsage.errors import PrivacyError
+from fedsage.federation.certificates import Certified
+from fedsage.federation.hiding import with_level
+from fedsage.federation.kits import federation_of, make_kits
+from fedsage.federation.serve import serve
+from fedsage.federation.site import Site
+from fedsage.protocol.wire import decode
+from fedsage.runs.events import HistoryLine, ignore_event
+from fedsage.runs.execute import run_config
+from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, into, stop_after
+from tests.small import traffic_of
+
+Make = Callable[[], list[Site]]
+SUMS = {"level": "sums"}
+
+
+def sums_for(method: str) -> Config:
+    return config_for(method, traffic=traffic_of("low-rank", rank=1), privacy=SUMS)
+
+
+@pytest.mark.parametrize("method", ["fedsage", "fedsage+subspace", "fedsage+classes"])
+def test_the_model_is_the_one_of_an_open_run_in_one_process(
+    method: str, sites: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    config = sums_for(method)
+    engine = SiteEngine(sites())
+    there = serve(config, engine, NAMES, "r", "1.0", tmp_path / "server", ignore_event)
+    data = config.data.model_copy(update={"dataset": str(hospitals)})
+    open_run = config.privacy.model_copy(update={"level": "open"})
+    here = run_config(config.model_copy(update={"data": data, "privacy": open_run}))
+    assert there.record.model_sha256 == here.record.model_sha256
+    assert there.record.accuracy["local"] == pytest.approx(here.record.accuracy["local"])
+    assert there.record.privacy["level"] == "sums"
+    assert there.record.graph["nodes"] == here.record.graph["nodes"]
+    assert all(line.nodes is None and line.local is None for line in there.record.per_owner)
+
+
+def test_nobody_s_number_of_nodes_is_told(sites: Make, tmp_path: Path) -> None:
+    everyone = sites()
+    config = sums_for("fedsage")
+    few = config.mend.model_copy(update={"rank": 4})
+    engine = SiteEngine(everyone)
+    serve(
+        config.model_copy(update={"mend": few}), engine, NAMES, "r", "1.0", tmp_path / "s",
+        ignore_event,
+    )  # fmt: skip
+    first = [frame for _, frame in engine.frames[:3]]
+    told = [decode(Site.agree.reply, frame) for frame in first]
+    assert {one.nodes for one in told} == {32} and {one.weight for one in told} == {0.0}
+    sizes = [site.owned.num_nodes for site in everyone]
+    assert min(sizes) > 32
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_from_the_last_round(
+    sites: Make, tmp_path: Path
+) -> None:
+    config = sums_for("fedsage+subspace")
+    whole: list[HistoryLine] = []
+    wanted = serve(
+        config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", into(whole)
+    )
+    folder = tmp_path / "server"
+    with pytest.raises(Stop):
+        serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, stop_after(2))
+    lines: list[HistoryLine] = []
+    again = serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, into(lines))
+    assert again.record.model_sha256 == wanted.record.model_sha256
+    assert [line.loss for line in lines] == [line.loss for line in whole]
+
+
+def test_what_leaves_says_that_sums_are_hidden(sites: Make, tmp_path: Path) -> None:
+    serve(
+        sums_for("fedsage"),
+        SiteEngine(sites()),
+        NAMES,
+        "r",
+        "1.0",
+        tmp_path / "s",
+        ignore_event,
+    )
+    words = (tmp_path / "east" / "r" / "what-leaves.txt").read_text()
+    assert "The server sees sums over owners and nothing of you alone" in words
+    assert "from each owner by itself" not in words
+
+
+def test_a_site_without_a_certificate_does_not_join(sites: Make, tmp_path: Path) -> None:
+    everyone = sites()
+    everyone[1].identity = None
+    with pytest.raises(PrivacyError, match="no certificate"):
+        serve(
+            sums_for("fedsage"), SiteEngine(everyone), NAMES, "r", "1.0", tmp_path / "s",
+            ignore_event,
+        )  # fmt: skip
+
+
+def test_hidden_is_what_a_federation_is_if_nobody_says() -> None:
+    said: list[str] = []
+    assert with_level(config_for("fedsage+subspace"), said.append).privacy.level == "sums"
+    assert not said
+    full = config_for("fedsage", traffic={"how": "full"})
+    assert with_level(full, said.append).privacy.level == "open"
+    assert "every owner's replies by themselves" in said[0] and "traffic.how" in said[0]
+    two = config_for("fedsage", data={"owners": 2})
+    assert with_level(two, said.append).privacy.level == "open"
+    asked = config_for("fedsage", data={"owners": 2}, privacy=SUMS)
+    assert with_level(asked, said.append).privacy.level == "sums"
+    assert "each can take its own part off" in said[-1]
+
+
+@pytest.mark.slow
+def test_signatures_are_those_of_the_kits(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    kits = {kit.name: kit for kit in make_kits("localhost:8102", NAMES, tmp_path / "kits")}
+    other = {kit.name: kit for kit in make_kits("localhost:8102", NAMES, tmp_path / "other")}
+    owners = federation_of(kits["east"])["owners"]
+    east, north = (Certified(kits[n].path / "startup", owners) for n in ("east", "north"))
+    forged = Certified(other["east"].path / "startup", owners)
+    text = b"keys of the run"
+    i = owners.index("east")
+    north.check(i, east.certificate, text, east.sign(text))
+    wrong = {
+        "another federation's": (i, forged.certificate, text, forged.sign(text)),
+        "another owner's": (owners.index("west"), east.certificate, text, east.sign(text)),
+        "another text": (i, east.certificate, b"other keys", east.sign(text)),
+        "no certificate": (i, "", text, east.sign(text)),
+        "nobody": (7, east.certificate, text, east.sign(text)),
+        "the server's": (i, kits["server"].path.joinpath("startup/server.crt").read_text(),
+                         text, east.sign(text)),
+    }  # fmt: skip
+    for case in wrong.values():
+        with pytest.raises(PrivacyError, match="is not right"):
+            north.check(*case)

@@ -1,0 +1,337 @@
+"""Hidden sums: the same model to the bit, whoever vanishes, and nothing of one owner to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.simulated import hide_sums
+from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.mending.classes import ClassLinks, count_class_links
+from fedsage.models.parameters import sha256_of
+from fedsage.privacy.keys import circle, joined, split, threshold_of
+from fedsage.privacy.masks import masked
+from fedsage.privacy.proof import PRIME, proof_of
+from fedsage.protocol.engine import Miss
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.mask_messages import Answered, Batch, Keys, Members
+from fedsage.protocol.masking import give_shares, hold_shares, make_keys, share_secrets
+from fedsage.protocol.messages import Ask, Hits
+from fedsage.protocol.procedures import Summed
+from fedsage.protocol.whole_messages import whole_numbers, with_points
+from fedsage.rng import generator
+from fedsage.runs.setup import Setup
+from tests.small import owners_of, small_setup, traffic_of, trained
+
+SUMS = {"privacy": {"level": "sums"}}
+
+
+class Vanishing(InProcessEngine):
+    """Some owners do not answer some procedures, from some round on."""
+
+    gone: Mapping[str, set[int]] = {}
+
+    def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+        away = self.gone.get(procedure.name, set())
+        here = {i: request for i, request in requests.items() if i not in away}
+        missed = {i: Miss(i, procedure.name, "gone") for i in requests if i in away}
+        return {**super().carry(procedure, here, lot), **missed}
+
+
+def hidden(setup: Setup, gone: Mapping[str, set[int]] | None = None) -> Exchange:
+    """An exchange with masks; some may vanish."""
+    engine = Vanishing(owners_of(setup))
+    engine.gone, engine.min_owners = gone or {}, 1
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    return exchange
+
+
+def opened(setup: Setup, gone: Mapping[str, set[int]] | None = None) -> Exchange:
+    """The same without masks."""
+    engine = Vanishing(owners_of(setup))
+    engine.gone, engine.min_owners = gone or {}, 1
+    return Exchange(engine, setup.plan)
+
+
+def set_up(graph: Graph, owners: Partition, how: str, level: str, form: str) -> Setup:
+    more = {"privacy": {"level": level}, "traffic": traffic_of(form)}
+    return small_setup(graph, owners, how, **more)
+
+
+@pytest.mark.parametrize("form", ["whole", "low-rank"])
+@pytest.mark.parametrize("how", ["none", "copy", "classes", "subspace", "shared"])
+def test_masks_change_no_bit(how: str, form: str, graph: Graph, owners: Partition) -> None:
+    masked_run = set_up(graph, owners, how, "sums", form)
+    plain = set_up(graph, owners, how, "open", form)
+    one = trained(masked_run, hidden(masked_run), 3)
+    other = trained(plain, opened(plain), 3)
+    assert sha256_of(one.classifier.phi) == sha256_of(other.classifier.phi)
+    assert one.tested == other.tested
+    assert one.hits == {} and len(other.hits) == 3
+
+
+@pytest.mark.parametrize(
+    "step", ["local_change_c", "receive_change", "make_keys", "hold_shares", "give_shares"]
+)
+def test_a_third_may_vanish_at_any_step(step: str, graph: Graph, owners: Partition) -> None:
+    """The sum is that of those who answered; the model that of an open run without them."""
+    setup = set_up(graph, owners, "none", "sums", "low-rank")
+    found = trained(setup, hidden(setup, {step: {1}}), 3)
+    absent: dict[str, set[int]] = {}
+    if step in ("local_change_c", "receive_change"):
+        absent = {step: {1}}
+    elif step in ("make_keys", "hold_shares"):  # who has no keys adds nothing
+        absent = {name: {1} for name in ("local_change_c", "receive_change")}
+    plain = set_up(graph, owners, "none", "open", "low-rank")
+    without = trained(plain, opened(plain, absent), 3)
+    assert sha256_of(found.classifier.phi) == sha256_of(without.classifier.phi)
+
+
+def test_keys_are_made_again_without_who_vanishes_meanwhile(
+    graph: Graph, owners: Partition
+) -> None:
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup, {"share_secrets": {2}})
+    total = exchange.sum(count_class_links, Ask(0)).count
+    own = [count_class_links(owner, Ask(0)).count for owner in owners_of(setup)]
+    assert torch.equal(total, own[0] + own[1])
+
+
+def test_with_more_than_a_third_gone_nothing_is_opened(graph: Graph, owners: Partition) -> None:
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup, {"count_class_links": {1, 2}})
+    with pytest.raises((PrivacyError, ProtocolError)):
+        exchange.sum(count_class_links, Ask(0))
+
+
+def test_what_leaves_looks_like_chance(graph: Graph, owners: Partition) -> None:
+    """Every bit of what one owner adds is set as often as not, whatever it is."""
+    setup = set_up(graph, owners, "subspace", "sums", "low-rank")
+    seen: list[np.ndarray] = []
+
+    class Watched(Vanishing):
+        def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+            replies = super().carry(procedure, requests, lot)
+            if procedure.uses is Summed:
+                seen.extend(whole_numbers(replies[0])[0].values())
+            return replies
+
+    engine = Watched(owners_of(setup))
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    trained(setup, exchange, 12)
+    bits = np.concatenate([np.unpackbits(row.view(np.uint8)) for row in seen])
+    assert len(bits) > 50_000
+    share = bits.mean()
+    assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
+    pairs = bits[: len(bits) // 8 * 8].reshape(-1, 8)  # each place of a byte by itself
+    assert (np.abs(pairs.mean(axis=0) - 0.5) < 5 * 0.5 / np.sqrt(len(pairs))).all()
+    counts = np.bincount(np.packbits(pairs.ravel()), minlength=256)
+    expected = counts.sum() / 256
+    chi = float(((counts - expected) ** 2 / expected).sum())
+    assert chi < 255 + 6 * np.sqrt(2 * 255)
+
+
+def test_one_owner_s_reply_is_another_each_time(graph: Graph, owners: Partition) -> None:
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup)
+    engine = exchange.engine
+    replies = [
+        exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
+        for lot in (exchange.hidden.lot_for((0, 1, 2)) for _ in range(2))  # type: ignore[union-attr]
+    ]
+    assert isinstance(engine, InProcessEngine)
+    for i in range(3):
+        assert not torch.equal(replies[0][i].count, replies[1][i].count)
+
+
+def test_a_door_lets_nothing_out_without_masks(graph: Graph, owners: Partition) -> None:
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup)
+    with pytest.raises(PrivacyError, match="without masks"):
+        exchange.ask(count_class_links, Ask(0), Summed)
+
+
+def test_a_lot_is_used_once(graph: Graph, owners: Partition) -> None:
+    """Two replies under one mask would show their difference."""
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup)
+    exchange.sum(count_class_links, Ask(0))
+    with pytest.raises(PrivacyError, match="asked for again"):
+        exchange.ask(count_class_links, Ask(0), Summed, lot=0)
+
+
+def members_of(exchange: Exchange) -> dict[int, Any]:
+    assert isinstance(exchange.engine, InProcessEngine)
+    return {i: door.masks for i, door in exchange.engine.doors.items()}
+
+
+def ready(setup: Setup) -> tuple[Exchange, dict[int, Any]]:
+    """An exchange after its first sum, and every owner's masks."""
+    exchange = hidden(setup)
+    exchange.sum(count_class_links, Ask(0))
+    lot = exchange.hidden.lot_for((0, 1, 2))  # type: ignore[union-attr]
+    exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
+    return exchange, members_of(exchange)
+
+
+ALL = {"0": True, "1": True, "2": True}
+
+
+def test_a_sum_of_few_is_not_opened(graph: Graph, owners: Partition) -> None:
+    exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
+    signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
+    with pytest.raises(PrivacyError, match="it takes 2"):
+        give_shares(masks[0], Answered(1, {"0": True}, signed))
+
+
+def test_two_stories_about_one_sum_are_refused(graph: Graph, owners: Partition) -> None:
+    """A server that says to one owner that another answered, and to a third that it did not."""
+    exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
+    signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
+    give_shares(masks[0], Answered(1, ALL, signed))
+    with pytest.raises(PrivacyError, match="two stories"):
+        give_shares(masks[0], Answered(1, {"0": True, "1": True}, signed))
+
+
+def test_two_stories_to_different_owners_are_found_out(graph: Graph, owners: Partition) -> None:
+    exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
+    before = exchange.hidden.signed[0]  # type: ignore[union-attr]
+    one = give_shares(masks[0], Answered(1, ALL, before))
+    give_shares(masks[1], Answered(1, {"0": True, "1": True}, before))
+    lot = exchange.hidden.lot_for((0, 1, 2))  # type: ignore[union-attr]
+    exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
+    told = {"0": one.signature, "1": one.signature}
+    with pytest.raises(PrivacyError, match="signature of owner"):
+        give_shares(masks[1], Answered(lot, ALL, told))
+    with pytest.raises(PrivacyError, match="more must have"):
+        give_shares(masks[1], Answered(lot, ALL, {}))
+
+
+def test_never_both_shares_of_one_owner(graph: Graph, owners: Partition) -> None:
+    exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
+    signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
+    found = give_shares(masks[0], Answered(1, {"0": True, "1": True}, signed))
+    assert set(found.own) == {"0", "1"} and set(found.keys) == {"2"}
+
+
+def test_keys_of_somebody_else_are_refused(graph: Graph, owners: Partition) -> None:
+    """A server in the middle that puts its own keys in an owner's place."""
+    exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))
+    masks = members_of(exchange)
+    keys = {str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()}
+    other = make_keys(replace(masks[1], batch=Batch(-1, 0)), Batch(0, 2))
+    with pytest.raises(PrivacyError, match="signature of owner 1"):
+        share_secrets(masks[0], Members(keys | {"1": replace(other, signature="00")}))
+    forged = replace(keys["2"], channel=keys["0"].channel)
+    with pytest.raises(PrivacyError, match="signature of owner 2"):
+        share_secrets(masks[0], Members(keys | {"2": forged}))
+
+
+def test_a_box_that_was_altered_is_refused(graph: Graph, owners: Partition) -> None:
+    exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))
+    masks = members_of(exchange)
+    keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
+    boxes = {i: share_secrets(one, keys) for i, one in masks.items()}
+    first = {"1": boxes[1].boxes["0"], "2": boxes[2].boxes["1"]}  # for another owner
+    with pytest.raises(PrivacyError, match="altered"):
+        hold_shares(masks[0], replace(boxes[0], boxes=first))
+
+
+def test_the_server_holds_no_secret_of_a_batch(graph: Graph, owners: Partition) -> None:
+    """What it passes on are public keys and ciphertext, different for each owner."""
+    exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))
+    masks = members_of(exchange)
+    keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
+    boxes = {i: share_secrets(one, keys) for i, one in masks.items()}
+    passed = "".join(box for one in boxes.values() for box in one.boxes.values())
+    for one in masks.values():
+        for secret in (*one.pairs, *one.own, one.part):
+            assert f"{secret:032x}" not in passed
+            assert f"{secret:032x}" not in str(keys)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"traffic": {"how": "full"}}, "whole numbers"),
+        ({"classifier": {"aggregate": "median"}}, "compares owners' updates"),
+        ({"mend": {"how": "neighgen"}}, "which is no sum"),
+    ],
+)
+def test_what_cannot_be_hidden_is_refused_in_words(
+    more: dict[str, Any], words: str, graph: Graph, owners: Partition
+) -> None:
+    settings = {"traffic": {"how": "low-rank"}} | more | SUMS
+    how = str(settings.pop("mend", {"how": "none"})["how"])
+    with pytest.raises(ConfigError, match=words):
+        small_setup(graph, owners, how, **settings)
+
+
+@pytest.mark.parametrize(
+    ("people", "stay"), [(1, 1), (2, 2), (3, 2), (5, 4), (10, 7), (21, 14)]
+)
+def test_a_third_may_vanish_and_fewer_shares_say_nothing(people: int, stay: int) -> None:
+    assert threshold_of(people) == stay
+    shares = dict(enumerate(split(12345, people, stay)))
+    some = dict(list(shares.items())[people - stay :])
+    assert joined(some, people, stay) == 12345
+    with pytest.raises(PrivacyError, match="needed"):
+        joined(dict(list(shares.items())[: stay - 1]), people, stay)
+
+
+def test_many_owners_have_twenty_neighbors_each() -> None:
+    around = circle(range(100), b"seed", 10)
+    assert {len(near) for near in around.values()} == {20}
+    assert all(i in around[j] for i, near in around.items() for j in near)
+    assert circle(range(100), b"other", 10) != around
+    assert circle(range(5), b"seed", 10)[2] == [0, 1, 3, 4]
+
+
+def test_masks_that_are_added_and_taken_off_leave_no_trace() -> None:
+    stream = generator(0, "masks")
+    numbers = {kind: stream.integers(-100, 100, 50).astype(kind) for kind in ("int8", "int64")}
+    plus, minus = [b"a" * 32, b"b" * 32], [b"c" * 32]
+    there = masked(numbers, plus, minus)
+    back = masked(there, minus, plus)
+    for kind, row in numbers.items():
+        assert not np.array_equal(there[kind], row)
+        assert np.array_equal(back[kind], row)
+
+
+def test_a_message_comes_back_from_its_whole_numbers() -> None:
+    hits = Hits(-3, 2**40, 0, 5)
+    numbers, rebuilt = whole_numbers(hits)
+    assert rebuilt(numbers) == hits
+    links = ClassLinks(torch.tensor([[0.5, -1.25], [3.0, 2.0]]))
+    numbers, rebuilt = whole_numbers(links)
+    assert torch.equal(with_points(rebuilt(numbers)).count, links.count)
+
+
+def test_words_cannot_be_added_up() -> None:
+    with pytest.raises(PrivacyError, match="cannot be added up"):
+        whole_numbers(Keys("a", "b", "c", "d"))
+
+
+def test_a_proof_is_of_the_sum_and_of_nothing_else() -> None:
+    stream = generator(0, "proof")
+    rows = [stream.integers(-(2**31), 2**31 - 1, 1000) for _ in range(5)]
+    more = [[int(n) for n in stream.integers(2**50, size=2)] for _ in range(5)]
+    parts = [proof_of(b"s" * 32, "t", *pair) for pair in zip(rows, more, strict=True)]
+    total, extra = np.sum(rows, axis=0), [sum(pair) for pair in zip(*more, strict=True)]
+    small = total >> 8  # a proof takes numbers of 32 bits
+    assert proof_of(b"s" * 32, "t", small) != proof_of(b"s" * 32, "t", small + (small > 0))
+    fits = [row >> 8 for row in rows]
+    parts = [proof_of(b"s" * 32, "t", row, e) for row, e in zip(fits, more, strict=True)]
+    assert sum(parts) % PRIME == proof_of(b"s" * 32, "t", np.sum(fits, axis=0), extra)
+    assert proof_of(b"r" * 32, "t", small) != proof_of(b"s" * 32, "t", small)
+    assert proof_of(b"s" * 32, "u", small) != proof_of(b"s" * 32, "t", small)

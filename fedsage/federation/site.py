@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable
@@ -11,22 +9,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 
 from fedsage.checkpoint.owner import Keeper
 from fedsage.config import Config
-from fedsage.data.npz import save_graph
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.outcome import save_outcome
 from fedsage.federation.words import what_leaves
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.split import split_labels
 from fedsage.methods import find_method
-from fedsage.models.classifier import NodeClassifier, save_models
-from fedsage.models.gen_learner import GenLearner
-from fedsage.models.parameters import Logits, parameters_of, sha256_of
+from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -41,7 +36,6 @@ from fedsage.protocol.agreement import (
 )
 from fedsage.protocol.door import Door
 from fedsage.protocol.messages import Ask, Doubles
-from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, Summed, procedure, procedures_in
 from fedsage.protocol.wire import decode
@@ -52,11 +46,8 @@ from fedsage.threads import dense_threads
 
 FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-AGREED = "agreed.json"
+AGREED, LEAVES = "agreed.json", "what-leaves.txt"
 NOTHING = torch.zeros(0, dtype=torch.float64)
-LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
-    "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
-)  # fmt: skip
 
 
 def words_of_agreeing(config: Config) -> str:
@@ -256,20 +247,8 @@ class Site:
         owner = self.keeper.owner
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the classifier of the end of the run")
-        names = self.owned.names[1]
-        schema, scale = self.owned.schema, self.scale if self.owned.schema else None
-        model = NodeClassifier(
-            self.plan.shape, parameters_of(owner.model), names, schema, scale
-        )
-        save_models([model], self.folder)
-        if isinstance(learner := owner.parts.get("neighgen"), GenLearner):
-            weights = safetensors.torch.save(parameters_of(learner.neighgen))
-            write_atomically(self.folder / NEIGHGEN, lambda file: file.write(weights))
-        if owner.mended is not None:
-            save_graph(owner.mended, self.folder / MENDED)
-        text = predictions(owner, finish.view, list(self.owned.ids), names)
-        write_atomically(self.folder / PREDICTIONS, lambda file: file.write(text.encode()))
-        self.tell(f"The run is over. Predictions: {self.folder / PREDICTIONS}")
+        found = save_outcome(owner, self.owned, self.scale, finish.view, self.folder)
+        self.tell(f"The run is over. Predictions: {found}")
         return Ready()
 
 
@@ -281,19 +260,3 @@ def phase_of(step: Step) -> Any:
     if step.phase not in ("mending", "training"):
         raise ProtocolError(f"'{step.phase}' is no phase of a run.")
     return step.phase
-
-
-def predictions(owner: DataOwner, view: str, ids: list[str], names: tuple[str, ...]) -> str:
-    """The most likely class of every node of the owner, labelled or not, as CSV."""
-    nodes = torch.arange(len(ids)).numpy()
-    plain = owner.answers(owner.graph, nodes)
-    mended = plain if owner.mended is None else owner.answers(owner.mended, nodes)
-    chosen: dict[str, Logits] = {"plain": plain, "mended": mended, "both": plain + mended}
-    shares = chosen[view].softmax(dim=1)
-    best = shares.argmax(dim=1).tolist()
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["id", "predicted", "probability"])
-    for v, c in enumerate(best):
-        table.writerow([ids[v], names[c], f"{float(shares[v, c]):.4f}"])
-    return text.getvalue()

@@ -16,10 +16,12 @@ from fedsage.config import Config
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
+from fedsage.federation.policy import Policy, check, read_policy, settings_in
 from fedsage.federation.words import what_leaves
 from fedsage.files import write_atomically, write_json
-from fedsage.graph.split import split_labels
+from fedsage.graph.split import Split, split_labels
 from fedsage.methods import find_method
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.agreement import (
@@ -74,13 +76,20 @@ class Site:
         runs: The folder for what its runs leave behind.
         version: Of the fedsage that runs here.
         tell: Where plain words for the owner go.
+        policy: What runs may ask of it; by default that of its kit, two folders up.
     """
 
     def __init__(
-        self, name: str, owned: Owned, runs: Path, version: str, tell: Callable[[str], None]
+        self,
+        name: str,
+        owned: Owned,
+        runs: Path,
+        version: str,
+        tell: Callable[[str], None],
+        policy: Policy | None = None,
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
-        self.tell = tell
+        self.tell, self._policy = tell, policy
         first = {Site.agree.name: Site.agree}  # before anything else
         self.door = Door(first, folder=runs / "unnamed")
         self.config: Config | None = None
@@ -108,14 +117,15 @@ class Site:
                 f"The version differs: the server has fedsage {agreement.version}, owner "
                 f"{self.name} has {self.version}. Install the same one."
             )
-        given = Config.model_validate(json.loads(agreement.settings))
+        given = settings_in(agreement.settings)
+        self.index, self.folder = agreement.owner, self.runs / agreement.run
+        self.split = self.allowed_split(given)
         config = with_own_copies(given, json.loads(agreement.files), self.runs.parent)
         if config.neighgen.min_batch < FEWEST:
             raise PrivacyError(
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
                 f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
             )
-        self.index, self.folder = agreement.owner, self.runs / agreement.run
         self.check_same_run(given, agreement.files)
         self.config, self.method = config, find_method(config.run.method)
         way = self.method.way(config.mend.how)
@@ -124,9 +134,6 @@ class Site:
             config, self.method, way, features, len(names), [self.owned.num_nodes],
             numbers=self.owned.num_numbers,
         )  # fmt: skip
-        self.split = self.owned.split or split_labels(
-            self.owned.y, config.data.train, config.data.val, config.run.seed, self.index
-        )
         words = what_leaves(config, self.asks, json.loads(agreement.files))
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
@@ -142,6 +149,21 @@ class Site:
             weight=float(len(self.split.train)) if weighted else 1.0,
             names=json.dumps(names),
         )
+
+    def allowed_split(self, config: Config) -> Split:
+        """How nodes are split, once the owner's policy allows the run and it is counted."""
+        policy = self._policy or read_policy(self.runs.parents[1])
+        share, owned = (config.data.train, config.data.val, config.run.seed), self.owned
+        split = check(
+            policy,
+            config,
+            self.name,
+            lambda: owned.split or split_labels(owned.y, *share, self.index),
+        )
+        rounds = config.classifier.rounds_c + config.neighgen.rounds_gen
+        goes_on = (self.folder / AGREED).exists()
+        enter(policy, self.runs.parent, self.folder.name, rounds, goes_on)
+        return split
 
     @property
     def asks(self) -> list[Procedure[Any, Any, Any]]:

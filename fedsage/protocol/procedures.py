@@ -27,7 +27,6 @@ from typing import get_type_hints as type_hints
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import Form, OwnerId
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def nothing_wrong(plan: Plan, owner: OwnerId, request: Any, reply: Any) -> None:
     """For replies whose form says it all."""
 
 
-def no_sizes(phi: Parameters, request: Any, reply: Any) -> dict[str, float]:
+def no_sizes(held: Any, request: Any, reply: Any) -> dict[str, float]:
     """For replies that move nothing that is averaged or added up."""
     return {}
 
@@ -103,7 +102,7 @@ class Procedure(Generic[Party, Request, Reply]):
     keeps: Callable[[Party], Kept] | None = None
     after: tuple[str, ...] = ()
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
-    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
+    sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes
     full: Callable[[Plan, Any], tuple[int, int]] | None = None
     when: Callable[[Config], bool] = always
 
@@ -189,7 +188,7 @@ def procedure(
     keeps: Callable[[Any], Kept] | None = None,
     after: tuple[str, ...] = (),
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
-    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
+    sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes,
     full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
@@ -206,8 +205,8 @@ def procedure(
             request names a round, every round is kept.
         after: Names of procedures: only owners that answered one of them last time are asked.
         check: What else may be wrong with a reply, beside its form: the reason, or None.
-        sizes: How far a reply would move what is averaged, by what is measured; of the φ that
-            was broadcast last, the request and the reply.
+        sizes: How far a reply would move what is averaged, by what is measured; of what all
+            owners hold (the φ that was broadcast last), the request and the reply.
         full: The bytes of a request and of its reply in full messages, where these are shorter.
         when: In which runs it may be asked for.
     """

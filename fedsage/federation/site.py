@@ -40,12 +40,13 @@ from fedsage.protocol.door import Door
 from fedsage.protocol.messages import Ask, Doubles
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, Summed, procedure, procedures_in
-from fedsage.protocol.wire import decode
+from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale, column_squares, column_sums
 from fedsage.threads import dense_threads
 
+LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that an unknown server may send
 FEWEST = 8  # nodes that anything which leaves is a sum over
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 AGREED, LEAVES = "agreed.json", "what-leaves.txt"
@@ -99,7 +100,8 @@ class Site:
     def answer(self, name: str, frame: bytes) -> bytes:
         """Do what is asked, and give the reply as it will leave."""
         asked = self.door.asked(name)
-        request = decode(asked.request, frame)
+        longest = MOST_BYTES if self.config else LONGEST_AGREEMENT
+        request = decode(asked.request, frame, longest)
         with dense_threads(self.config.run.threads if self.config else 1):
             joins = name in JOINING
             reply = asked.run(self, request) if joins else self.keeper.perform(asked, request)

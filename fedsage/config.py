@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.layering import Settings, explained, overlaid
 
 Preset: TypeAlias = Literal["paper", "best"]
-Width: TypeAlias = Annotated[int, Field(ge=1, le=2**16)]
+Width: TypeAlias = Annotated[int, Field(ge=1, le=4096)]  # of a layer, or a rank
+Layers: TypeAlias = Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)]
+Draw: TypeAlias = Annotated[int, Field(ge=1, le=10**4)]  # neighbors, steps
+Rounds: TypeAlias = Annotated[int, Field(ge=1, le=10**5)]
+OrNone: TypeAlias = Annotated[int, Field(ge=0, le=10**5)]
+Batch: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]  # may be all there is
+Threads: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
+Rate: TypeAlias = Annotated[float, Field(gt=0, le=100)]  # of learning
+Weight: TypeAlias = Annotated[float, Field(ge=0, le=10**6)]  # of a term of a loss
 Head: TypeAlias = Literal["relu", "l2", "direct"]
 Norm: TypeAlias = Literal["none", "l2", "layer"]
 OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
@@ -41,9 +40,9 @@ class DataConfig(Section):
     """The graph, who owns which part of it, and what is trained, chosen and tested on."""
 
     dataset: str = Field("cora", description="name, 'synthetic' or a path")
-    owners: PositiveInt = Field(3, description="M")
+    owners: int = Field(3, gt=0, le=10**5, description="M")
     partition: str = Field("louvain", description="louvain, metis, random, label:BETA")
-    train: float = Field(0.6, gt=0, lt=1, description="share of training nodes")
+    train: float = Field(0.6, ge=1e-4, lt=0.99, description="share of training nodes")
     val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
 
 
@@ -66,7 +65,7 @@ class ModelConfig(Section):
     backbone: str = Field(
         "graphsage", description="Eq. (1), or gcn, gat, propagate, or a file of your own"
     )
-    widths: tuple[Width, ...] = Field((64, 32), min_length=1, description="of layers")
+    widths: Layers = Field((64, 32), description="of layers")
     head: Head = Field(
         "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
     )
@@ -84,13 +83,13 @@ class ModelConfig(Section):
 class ClassifierConfig(Section):
     """Training of the classifier: procedures B and F."""
 
-    rounds_c: PositiveInt = Field(50, description="e_c")
-    local_epochs: PositiveInt = Field(1, description="epochs at an owner in a round")
-    batch_size: PositiveInt = Field(64, description="|V_i^t| of a step")
-    fanouts: tuple[PositiveInt, ...] = Field((5, 5), description="neighbors drawn, by layer")
-    eta: PositiveFloat = Field(1e-3, description="learning rate")
+    rounds_c: Rounds = Field(50, description="e_c")
+    local_epochs: int = Field(1, ge=1, le=1000, description="epochs at an owner in a round")
+    batch_size: Batch = Field(64, description="|V_i^t| of a step")
+    fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, by layer")
+    eta: Rate = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = "adam"
-    weight_decay: NonNegativeFloat = Field(0.0, description="L2 in adam and sgd")
+    weight_decay: Weight = Field(0.0, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what becomes of the optimizer's state between rounds"
     )
@@ -115,8 +114,8 @@ class MendConfig(Section):
         description="where fedsage+ takes neighbors from: a way that 'fedsage methods' lists, "
         "or a .py file",
     )
-    rank: PositiveInt = Field(64, description="of the subspace; less where owners are small")
-    leaves: PositiveInt = Field(1, description="neighbors a node, for copy and classes")
+    rank: Width = Field(64, description="of the subspace; less where owners are small")
+    leaves: int = Field(1, ge=1, le=100, description="neighbors a node, for copy and classes")
     mix: Literal["off", "rounds", "epochs"] = Field(
         "off", description="train on the plain graph too: every second round, or epoch"
     )
@@ -128,31 +127,29 @@ class MendConfig(Section):
 class NeighGenConfig(Section):
     """NeighGen and its training: procedures A, C, D and E."""
 
-    rounds_gen: PositiveInt = Field(20, description="e_g")
-    hide_ratio: float = Field(0.15, gt=0, lt=1, description="h%, as a fraction: for 15% 0.15")
+    rounds_gen: Rounds = Field(20, description="e_g")
+    hide_ratio: float = Field(0.15, gt=0, le=0.9, description="h%, as a fraction: for 15% 0.15")
     fresh: bool = Field(False, description="hide other nodes in every round")
-    batch_size: PositiveInt = Field(64, description="|V_i^t|")
-    local_steps: PositiveInt = Field(
+    batch_size: Batch = Field(64, description="|V_i^t|")
+    local_steps: Draw = Field(
         1, description="steps at an owner in a round; the first with others' gradients"
     )
-    eta: PositiveFloat = Field(1e-3, description="learning rate, of Adam")
-    alpha: NonNegativeFloat = Field(1.0, description="weight of others' gradients, Eq. (6)")
-    lambda_d: NonNegativeFloat = Field(1.0, description="of the degree loss, Eq. (4)")
-    lambda_f: NonNegativeFloat = Field(1.0, description="of the feature loss, Eq. (4)")
-    lambda_c: NonNegativeFloat = Field(1.0, description="of the classification loss, Eq. (5)")
-    widths: tuple[Width, ...] = Field(
-        (64, 64), min_length=1, description="of the encoder's layers; the last is d_z"
-    )
+    eta: Rate = Field(1e-3, description="learning rate, of Adam")
+    alpha: Weight = Field(1.0, description="weight of others' gradients, Eq. (6)")
+    lambda_d: Weight = Field(1.0, description="of the degree loss, Eq. (4)")
+    lambda_f: Weight = Field(1.0, description="of the feature loss, Eq. (4)")
+    lambda_c: Weight = Field(1.0, description="of the classification loss, Eq. (5)")
+    widths: Layers = Field((64, 64), description="of the encoder's layers; the last is d_z")
     hidden: tuple[Width, ...] = Field(
-        (64,), description="layers of fGen between z and features"
+        (64,), max_length=16, description="layers of fGen between z and features"
     )
     output: Output = Field("relu", description="sigma on fGen's last layer")
-    noise: NonNegativeFloat = Field(1.0, description="scale of N(0, 1)")
+    noise: Weight = Field(1.0, description="scale of N(0, 1)")
     counts: Literal["round", "draw"] = Field(
         "round", description="how dGen's number becomes whole: to the nearest, or by chance"
     )
-    at_least: NonNegativeInt = Field(0, description="neighbors generated for a node")
-    at_most: PositiveInt = Field(5, description="neighbors generated for a node")
+    at_least: int = Field(0, ge=0, le=100, description="neighbors generated for a node")
+    at_most: int = Field(5, ge=1, le=100, description="neighbors generated for a node")
     keep_words: bool = Field(
         False, description="of a generated row only as many values as real rows have"
     )
@@ -160,12 +157,13 @@ class NeighGenConfig(Section):
     min_batch: int = Field(
         8,
         ge=2,
+        le=10**6,
         description="smallest batch, and fewest rows, that owners answer with a gradient",
     )
-    partners: NonNegativeInt = Field(
+    partners: OrNone = Field(
         0, description="others that an owner's offer goes to in a round; 0 stands for all"
     )
-    memory_mb: PositiveInt = Field(256, description="for the table of distances in matching")
+    memory_mb: Batch = Field(256, description="for the table of distances in matching")
 
 
 class TrafficConfig(Section):
@@ -176,13 +174,13 @@ class TrafficConfig(Section):
         description="weights and moments as they are; changes in whole numbers; or those of "
         "large layers in a few directions",
     )
-    rank: PositiveInt = Field(8, description="directions of a large layer")
+    rank: Width = Field(8, description="directions of a large layer")
     bits: Literal[8, 16] = Field(8, description="of a whole number; more where owners need it")
-    every: PositiveInt = Field(5, description="rounds between two looks at second moments")
+    every: Rounds = Field(5, description="rounds between two looks at second moments")
     feedback: float = Field(
         0.8, ge=0, le=1, description="share of what was not sent that is sent later"
     )
-    patience: NonNegativeInt = Field(
+    patience: OrNone = Field(
         0, description="rounds without a better validation that end training; 0: all rounds"
     )
 
@@ -204,8 +202,10 @@ class EvaluationConfig(Section):
 class FederationConfig(Section):
     """Owners on separate machines."""
 
-    deadline: PositiveFloat = Field(600.0, description="seconds that an owner has to answer")
-    min_owners: NonNegativeInt = Field(
+    deadline: float = Field(
+        600.0, gt=0, le=10**7, description="seconds that an owner has to answer"
+    )
+    min_owners: OrNone = Field(
         0, description="fewer answers stop the run; 0 stands for all owners"
     )
 
@@ -223,8 +223,8 @@ class RunConfig(Section):
     kernel: Kernel = Field(
         "auto", description="compiled training step where it applies, or torch's"
     )
-    threads: PositiveInt = Field(1, description="of dense products; results may depend on it")
-    workers: PositiveInt = Field(1, description="owners at a time; results do not depend on it")
+    threads: Threads = Field(1, description="of dense products; results may depend on it")
+    workers: Threads = Field(1, description="owners at a time; results do not depend on it")
 
 
 class Config(Section):

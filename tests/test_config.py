@@ -172,3 +172,19 @@ def test_no_default_of_a_setting_is_written_twice(source: Path) -> None:
         if name in NAMES and is_own_value(default)
     }
     assert found <= OTHERS, "take the setting, or the section that it is in"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data.train=1e-6", "data.train=0.999", "model.widths=[65536,32]", "mend.rank=1000000",
+        "classifier.local_epochs=1000000000", "run.threads=100000", "run.workers=100000",
+        "classifier.fanouts=[1000000,5]", "classifier.rounds_c=1000000", "mend.leaves=1000000",
+        "neighgen.hide_ratio=0.999", "neighgen.at_most=1000000", "neighgen.widths=[65536]",
+        "neighgen.hidden=[65536]", "neighgen.rounds_gen=1000000", "traffic.rank=1000000",
+        "neighgen.min_batch=1", "classifier.batch_size=0", "federation.deadline=1e12",
+    ],
+)  # fmt: skip
+def test_what_no_machine_could_do_or_nobody_could_mean_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="Setting '"):
+        load_config(read_assignments([text]))

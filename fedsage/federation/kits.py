@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.errors import ConfigError
+from fedsage.federation.policy import POLICY
+from fedsage.federation.policy_text import TEXT
 from fedsage.files import write_json
 from fedsage.readable import natural
 
@@ -181,6 +183,7 @@ def harden(kit: Kit) -> None:
         only = {"path": "fedsage.federation.nvflare_owner.OnlyMessages", "args": {}}
         scope = {"name": OURS, "properties": {}, "task_result_filters": [only]}
         write_json(local / "privacy.json", {"scopes": [scope], "default_scope": OURS})
+        (local / POLICY).write_text(TEXT)
 
 
 def settle_in(kit: Kit) -> None:

@@ -19,6 +19,7 @@ from cryptography import x509
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.federation.kits import OWNER, Kit, federation_of, settle_in
+from fedsage.federation.policy import read_policy
 from fedsage.files import write_json
 
 LOG, PID = "process.log", "pid"
@@ -30,7 +31,7 @@ LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process, which they outl
 def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool = True) -> int:
     """Start a party's process, and wait until it is ready; its process id.
 
-    An owner's data is checked first, and its kit remembers where it is.
+    An owner's policy and data are checked first, and its kit remembers where the data is.
     """
     if kit.role == "coordinator":
         raise ConfigError(
@@ -40,6 +41,7 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
         raise ConfigError(f"{kit.name} is running already (process {pid_of(kit)}).")
     check_certificate(kit)
     if kit.role == "owner":
+        read_policy(kit.path)
         check_data(kit, data, tell)
     else:
         check_port(federation_of(kit)["port"])

@@ -17,6 +17,7 @@ from fedsage.errors import ConfigError
 from fedsage.federation.allowed import allow, files_of
 from fedsage.federation.kits import Kit, make_kits
 from fedsage.federation.operate import await_all, start, stop
+from fedsage.federation.policy import POLICY, permitting
 from fedsage.graph.partition import partition
 from fedsage.graph.split import split_nodes
 
@@ -50,6 +51,8 @@ def rehearsal(
             stack.callback(stop, kit)
             for file in files_of(config).values():
                 allow(Path(file), kit.ours)
+            if kit.role == "owner":  # all of them are the user's own
+                (kit.path / "local" / POLICY).write_text(permitting(config))
             prepare(kit)
         stack.enter_context(ended_by_signals())
         say("starting the server")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable
@@ -11,24 +9,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-import torch
-
 from fedsage.checkpoint.owner import Keeper
 from fedsage.config import Config
-from fedsage.data.npz import save_graph
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
 from fedsage.federation.columns import COLUMNS, FEWEST, column_squares, column_sums
+from fedsage.federation.ledger import enter
+from fedsage.federation.outcome import save_outcome
+from fedsage.federation.policy import Policy, check, read_policy, settings_in
 from fedsage.federation.words import what_leaves
 from fedsage.files import write_atomically, write_json
-from fedsage.graph.split import split_labels
+from fedsage.graph.split import Split, split_labels
 from fedsage.mending.subspace import STEPS
 from fedsage.methods import find_method
-from fedsage.models.classifier import NodeClassifier, save_models
-from fedsage.models.gen_learner import GenLearner
-from fedsage.models.parameters import Logits, parameters_of, sha256_of
+from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -40,26 +35,17 @@ from fedsage.protocol.agreement import (
 )
 from fedsage.protocol.door import Door
 from fedsage.protocol.masking import Identity, Masks
-from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import (
-    Open,
-    Procedure,
-    in_sums,
-    procedure,
-    procedures_in,
-)
-from fedsage.protocol.wire import decode
+from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
+from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
 
+LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that an unknown server may send
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-AGREED = "agreed.json"
-LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
-    "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
-)  # fmt: skip
+AGREED, LEAVES = "agreed.json", "what-leaves.txt"
 
 
 def words_of_agreeing(config: Config) -> str:
@@ -92,6 +78,7 @@ class Site:
         version: Of the fedsage that runs here.
         tell: Where plain words for the owner go.
         identity: By which it signs keys where sums are hidden.
+        policy: What runs may ask of it; by default that of its kit, two folders up.
     """
 
     def __init__(
@@ -102,9 +89,10 @@ class Site:
         version: str,
         tell: Callable[[str], None],
         identity: Identity | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
-        self.tell, self.identity = tell, identity
+        self.tell, self.identity, self._policy = tell, identity, policy
         first = {Site.agree.name: Site.agree}  # before anything else
         self.door = Door(first, folder=runs / "unnamed")
         self.config: Config | None = None
@@ -114,7 +102,8 @@ class Site:
     def answer(self, name: str, frame: bytes, lot: int | None = None) -> bytes:
         """Do what is asked, and give the reply as it will leave; masked, if by a ``lot``."""
         asked = self.door.asked(name)
-        request = decode(asked.request, frame)
+        longest = MOST_BYTES if self.config else LONGEST_AGREEMENT
+        request = decode(asked.request, frame, longest)
         with dense_threads(self.config.run.threads if self.config else 1):
             if self.door.about_masks(asked):
                 reply = asked.run(self.door.masks, request)
@@ -136,14 +125,15 @@ class Site:
                 f"The version differs: the server has fedsage {agreement.version}, owner "
                 f"{self.name} has {self.version}. Install the same one."
             )
-        given = Config.model_validate(json.loads(agreement.settings))
+        given = settings_in(agreement.settings)
+        self.index, self.folder = agreement.owner, self.runs / agreement.run
+        self.split = self.allowed_split(given)
         config = with_own_copies(given, json.loads(agreement.files), self.runs.parent)
         if config.neighgen.min_batch < FEWEST:
             raise PrivacyError(
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
                 f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
             )
-        self.index, self.folder = agreement.owner, self.runs / agreement.run
         self.check_same_run(given, agreement.files)
         self.config, self.method = config, find_method(config.run.method)
         way = self.method.way(config.mend.how)
@@ -152,9 +142,6 @@ class Site:
             config, self.method, way, features, len(names), [self.owned.num_nodes],
             numbers=self.owned.num_numbers,
         )  # fmt: skip
-        self.split = self.owned.split or split_labels(
-            self.owned.y, config.data.train, config.data.val, config.run.seed, self.index
-        )
         words = what_leaves(config, self.asks, json.loads(agreement.files))
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
@@ -165,7 +152,8 @@ class Site:
             nodes, weight = min(nodes, told_nodes(config)), 0.0
             if self.identity is None:
                 raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
-            self.door.masks = Masks(self.index, agreement.run, self.identity)
+            least = self.policy.rules["fewest.owners"]
+            self.door.masks = Masks(self.index, agreement.run, self.identity, least)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))
         return Joined(
@@ -177,6 +165,26 @@ class Site:
             weight=weight,
             names=json.dumps(names),
         )
+
+    def allowed_split(self, config: Config) -> Split:
+        """How nodes are split, once the owner's policy allows the run and it is counted."""
+        policy = self.policy
+        share, owned = (config.data.train, config.data.val, config.run.seed), self.owned
+        split = check(
+            policy,
+            config,
+            self.name,
+            lambda: owned.split or split_labels(owned.y, *share, self.index),
+        )
+        rounds = config.classifier.rounds_c + config.neighgen.rounds_gen
+        goes_on = (self.folder / AGREED).exists()
+        enter(policy, self.runs.parent, self.folder.name, rounds, goes_on)
+        return split
+
+    @property
+    def policy(self) -> Policy:
+        """What runs may ask of this owner."""
+        return self._policy or read_policy(self.runs.parents[1])
 
     @property
     def asks(self) -> list[Procedure[Any, Any, Any]]:
@@ -240,20 +248,8 @@ class Site:
         owner = self.keeper.owner
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the classifier of the end of the run")
-        names = self.owned.names[1]
-        schema, scale = self.owned.schema, self.scale if self.owned.schema else None
-        model = NodeClassifier(
-            self.plan.shape, parameters_of(owner.model), names, schema, scale
-        )
-        save_models([model], self.folder)
-        if isinstance(learner := owner.parts.get("neighgen"), GenLearner):
-            weights = safetensors.torch.save(parameters_of(learner.neighgen))
-            write_atomically(self.folder / NEIGHGEN, lambda file: file.write(weights))
-        if owner.mended is not None:
-            save_graph(owner.mended, self.folder / MENDED)
-        text = predictions(owner, finish.view, list(self.owned.ids), names)
-        write_atomically(self.folder / PREDICTIONS, lambda file: file.write(text.encode()))
-        self.tell(f"The run is over. Predictions: {self.folder / PREDICTIONS}")
+        found = save_outcome(owner, self.owned, self.scale, finish.view, self.folder)
+        self.tell(f"The run is over. Predictions: {found}")
         return Ready()
 
 
@@ -265,19 +261,3 @@ def phase_of(step: Step) -> Any:
     if step.phase not in ("mending", "training"):
         raise ProtocolError(f"'{step.phase}' is no phase of a run.")
     return step.phase
-
-
-def predictions(owner: DataOwner, view: str, ids: list[str], names: tuple[str, ...]) -> str:
-    """The most likely class of every node of the owner, labelled or not, as CSV."""
-    nodes = torch.arange(len(ids)).numpy()
-    plain = owner.answers(owner.graph, nodes)
-    mended = plain if owner.mended is None else owner.answers(owner.mended, nodes)
-    chosen: dict[str, Logits] = {"plain": plain, "mended": mended, "both": plain + mended}
-    shares = chosen[view].softmax(dim=1)
-    best = shares.argmax(dim=1).tolist()
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["id", "predicted", "probability"])
-    for v, c in enumerate(best):
-        table.writerow([ids[v], names[c], f"{float(shares[v, c]):.4f}"])
-    return text.getvalue()

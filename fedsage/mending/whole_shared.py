@@ -15,7 +15,7 @@ from fedsage.models.gen_learner import GenState
 from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.averaging import everything, for_owners, news_of
-from fedsage.protocol.changes import sizes_of_parts, strange_parts
+from fedsage.protocol.changes import sizes_of_change, sizes_of_parts, strange_parts
 from fedsage.protocol.common import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.following import News
@@ -133,6 +133,7 @@ def full_size(plan: Plan) -> int:
     uses=Summed,
     shapes=form_of_change,
     check=strange_change,
+    sizes=lambda common, news, reply: sizes_of_change(common, news, reply.change),
     keeps=shared_follower,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "
     "on your nodes moves the weights of the generator, in whole numbers of few bits, and its "
@@ -165,6 +166,7 @@ def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
     for t in exchange.rounds(plan.config.neighgen.rounds_gen):
         holding = exchange.answered.get(change_shared_neighgen.name, owners)
         news = {i: step if i in holding else everything(common) for i in owners}
+        exchange.guard.held = common
         total = exchange.sum(change_shared_neighgen, news)
         losses = {term: n / total.change.count / 2**FIXED for term, n in total.losses.items()}
         guide = common.guide(total.change)

@@ -70,6 +70,7 @@ class ByChanges:
         """Procedure B: φ after this round, the owners' mean loss, their hits."""
         exchange, common = self.exchange, self.common
         holding = exchange.answered[receive_change.name]
+        exchange.guard.held = common
         combine = add_up if self.rule is average else partial(ruled, self.rule, common)
         total = exchange.sum(local_change_c, Turn(t, keep), combine)
         if keep:

@@ -7,6 +7,7 @@ it is sent the next time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ from fedsage.models.derived import has_moments
 from fedsage.models.low_rank import sides
 from fedsage.models.optimizer import moments_of
 from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import decode
 from fedsage.protocol.common import (
     FIXED,
     RIGHT,
@@ -30,7 +32,7 @@ from fedsage.protocol.common import (
 )
 from fedsage.protocol.following import News, Turn, follower
 from fedsage.protocol.frames import LEFT, REST
-from fedsage.protocol.guard import DIVERGED, all_finite
+from fedsage.protocol.guard import DIVERGED, UPDATE, all_finite
 from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import (
     NO_HITS,
@@ -126,6 +128,24 @@ def strange_parts(plan: Plan, t: int, parts: Mapping[str, Tensor]) -> str | None
     return None
 
 
+def sizes_of_change(common: Common, turn: object, change: Change) -> dict[str, float]:
+    """How far a change would take φ, and what else it moves; of a weight above usual, a share.
+
+    What a light owner adds is small, and mostly rounded: it is not held up to the others' size.
+    """
+    share = max(1.0, change.weight / 2**FIXED / common.weight)
+    sizes = {p: decode(n, common.units[p]).abs() / share for p, n in change.parts.items()}
+    norms = {part: float(size.norm()) for part, size in sizes.items()}
+    moves = [norm for part, norm in norms.items() if part == REST or part.startswith(LEFT)]
+    beyond = [norm for part, norm in norms.items() if part.startswith(RIGHT)]
+    found = {
+        UPDATE: math.hypot(*moves),
+        "products": math.hypot(*beyond),
+        "root mean squares": float((sizes[SQUARES] / share).sum().sqrt()),
+    }
+    return found | ({"second moments": norms[ROOTS]} if ROOTS in norms else {})
+
+
 def words_of_change(config: Config) -> str:
     """What leaves in a round."""
     few = (
@@ -167,6 +187,7 @@ def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
     shapes=form_of_change,
     check=strange_change,
     check_sum=strange_sum,
+    sizes=sizes_of_change,
     keeps=follower,
     leaves=words_of_change,
     full=lambda plan, turn: (len(to_frame(Ask(turn.t))), full_sizes(plan)[0]),

@@ -12,22 +12,24 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import ConfigError
-from fedsage.models.parameters import Parameters
-from fedsage.protocol.messages import Classifier, OwnerId, leaves, misfit, tensors_in
+from fedsage.protocol.messages import Classifier, Hits, OwnerId, leaves, misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 
 DIVERGED = "numbers that are not finite"  # what an owner has, who cannot send such
-TOO_LARGE = 100.0  # times as large as usual
 UPDATE = "an update"  # the size whose median is remembered from round to round
+TOO_LARGE = 3.0  # times as large an update as usual; honest ones measured: up to 2.6 times
+TOO_LARGE_BESIDES = 20.0  # the same for moments and the like, which differ more: up to 16 times
+TOO_FEW = 10.0  # where two owners or one are no majority: a round is held against the last
 
 
 class Guard:
     """Looks at every reply before the server uses it, as its procedure declares."""
 
     def __init__(self) -> None:
-        self.phi: Parameters = {}  # that was broadcast last
+        self.held: Any = {}  # by all owners: the φ that was broadcast last, or what it is in
         self.usual: dict[str, float] = {}  # size of updates in the last round, by procedure
+        self.totals: dict[tuple[str, OwnerId], int] = {}  # nodes that an owner was asked about
 
     def refusals(
         self,
@@ -39,7 +41,7 @@ class Guard:
         """What is wrong with whose reply."""
         for request in requests.values():
             if isinstance(request, Classifier):
-                self.phi = request.phi
+                self.held = request.phi
         wrong = {
             i: self.misfit(procedure, i, requests[i], reply, plan)
             for i, reply in replies.items()
@@ -57,7 +59,7 @@ class Guard:
             )
         found = {i: why for i, why in {**wrong, **broken}.items() if why}
         fine = {i: reply for i, reply in replies.items() if i not in found}
-        return found | self.oversized(procedure, requests, fine)
+        return found | self.oversized(procedure, requests, fine, plan)
 
     def misfit(
         self,
@@ -71,7 +73,15 @@ class Guard:
         if plan is None:
             return None
         why = misfit(reply, procedure.shapes(plan))
-        return why or procedure.check(plan, owner, request, reply)
+        why = why or procedure.check(plan, owner, request, reply)
+        return why or self.other_total(procedure.name, owner, reply)
+
+    def other_total(self, name: str, owner: OwnerId, reply: Any) -> str | None:
+        """Hits of more or fewer nodes than the first time would outvote the others."""
+        if not isinstance(reply, Hits) or not reply.total:
+            return None  # who was not there for the last sum is asked about none
+        first = self.totals.setdefault((name, owner), reply.total)
+        return None if reply.total == first else f"hits of {reply.total} nodes, not of {first}"
 
     def wrong_sum(
         self, procedure: Procedure[Any, Any, Any], total: Any, owners: int, plan: Plan | None
@@ -87,14 +97,21 @@ class Guard:
         procedure: Procedure[Any, Any, Any],
         requests: Mapping[OwnerId, Any],
         replies: Mapping[OwnerId, Any],
+        plan: Plan | None,
     ) -> dict[OwnerId, str]:
-        """Whose update is a hundred times as large as usual.
+        """Whose update is much larger than usual, for an owner with as many nodes.
 
         Usual is the median of this round, or with fewer than three owners of the last one;
-        in their first round, the size of φ itself.
+        in their first round, the size of φ itself. Who has more nodes than most takes more
+        steps, and may go further.
         """
+        rooms = room_of(plan.nodes_of) if plan else {}
         sizes = {
-            i: procedure.sizes(self.phi, requests[i], reply) for i, reply in replies.items()
+            i: {
+                what: size / rooms.get(i, 1.0)
+                for what, size in procedure.sizes(self.held, requests[i], reply).items()
+            }
+            for i, reply in replies.items()
         }
         found: dict[OwnerId, str] = {}
         for what in dict.fromkeys(what for each in sizes.values() for what in each):
@@ -107,17 +124,29 @@ class Guard:
 
     def usual_size(self, name: str, what: str) -> float:
         """What to hold a size against where there are too few others."""
-        return self.usual.get(name, norm_of(self.phi)) if what == UPDATE else math.inf
+        if what != UPDATE:
+            return math.inf
+        return self.usual.get(name) or norm_of(getattr(self.held, "phi", self.held))
+
+
+def room_of(nodes: Mapping[OwnerId, int]) -> dict[OwnerId, float]:
+    """How many times as far as usual an owner of so many nodes may go."""
+    usual = median(nodes.values())
+    return {i: max(1.0, count / usual) for i, count in nodes.items()}
 
 
 def too_large(sizes: Mapping[OwnerId, float], usual: float, what: str) -> dict[OwnerId, str]:
-    """Whose is a hundred times as large as the median; with two owners or one, as usual."""
+    """Whose is many times as large as the median; with two owners or one, as usual."""
+    most = TOO_LARGE if what == UPDATE else TOO_LARGE_BESIDES
     if len(sizes) > 2:
         usual = median(sizes.values())
+    else:
+        most = max(most, TOO_FEW)
     return {
-        i: f"{what} of size {size:.3g}, where {usual:.3g} is usual"
+        i: f"{what} of size {size:.3g}, where {usual:.3g} is usual and {most:g} times as much "
+        "the most"
         for i, size in sizes.items()
-        if usual > 0 and size > TOO_LARGE * usual
+        if usual > 0 and size > most * usual
     }
 
 

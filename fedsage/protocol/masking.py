@@ -71,11 +71,13 @@ class Masks:
         owner: Who this is.
         run: The name of the run, which all signatures are about.
         identity: By which it signs.
+        least: Of fewer owners it adds nothing to a sum.
     """
 
     owner: OwnerId
     run: str
     identity: Identity
+    least: int = 2
     batch: Batch = NO_BATCH
     channel: int = 0
     pairs: list[int] = field(default_factory=list)  # the secret of the key of each lot
@@ -168,6 +170,11 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
         mine.identity.check(i, keys.certificate, text, keys.signature)
     if mine.owner not in found or found[mine.owner].channel != public_key(mine.channel).hex():
         raise PrivacyError("Other keys than this owner's were given out in its name.")
+    if len(found) < mine.least:
+        raise PrivacyError(
+            f"Sums over {len(found)} owners were asked for, where this owner takes part from "
+            f"{mine.least} on. Nothing was sent."
+        )
     mine.members = found
     mine.around = circle(list(found), seed_of(found), reach_of(found))
     holders = holders_of(mine.around, mine.owner)

@@ -6,6 +6,7 @@ its graph stands in ``mending/``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -67,7 +68,9 @@ class OwnMoments:
 
 
 def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> str | None:
-    """More right answers than nodes."""
+    """More right answers than nodes, or more nodes than the owner has."""
+    if hits.total > (most := plan.nodes_of.get(owner, hits.total)):
+        return f"hits of {hits.total} nodes, where it has {most}"
     right = (hits.plain, hits.mended, hits.both)
     fits = all(0 <= count <= hits.total for count in right)
     return None if fits else f"{max(right)} right answers for {hits.total} nodes"
@@ -81,11 +84,14 @@ def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
 def strange_update(
     plan: Plan, owner: OwnerId, ask: object, update: ClassifierUpdate
 ) -> str | None:
-    """A weight that was not agreed on."""
+    """A weight that was not agreed on, or memories that no optimizer has."""
     if not update.weight > 0:
         return f"weight {update.weight:g}, which is not positive"
     if update.weight != (agreed := plan.weights.get(owner, update.weight)):
         return f"weight {update.weight:g}, where {agreed:g} was agreed"
+    for name, moment in update.moments.items():
+        if not name.endswith(".exp_avg") and bool((moment < 0).any()):
+            return f"moment {name} below zero"
     return None
 
 
@@ -100,8 +106,17 @@ def form_of_update(plan: Plan) -> dict[str, Form]:
 
 def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
     """How far φ_i is from the φ that was broadcast, and how large the moments are."""
-    sizes = {UPDATE: distance_of(update.phi, phi)}
-    return sizes | ({"moments": norm_of(update.moments)} if update.moments else {})
+    first, second = (
+        norm_of(
+            {name: moment for name, moment in update.moments.items() if name.endswith(kind)}
+        )
+        for kind in (".exp_avg", ".exp_avg_sq")
+    )
+    return {
+        UPDATE: distance_of(update.phi, phi),
+        "first moments": first,
+        "second moments": math.sqrt(second),
+    }
 
 
 def words_of_update(config: Config) -> str:

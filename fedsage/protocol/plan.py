@@ -41,6 +41,11 @@ class Plan:
         """How many classes there are."""
         return self.num_classes
 
+    @cached_property
+    def nodes_of(self) -> Mapping[OwnerId, int]:
+        """How many nodes each owner has; one that never joined is not in it."""
+        return dict(zip(self.weights or range(len(self.nodes)), self.nodes, strict=True))
+
     @property
     def num_nodes(self) -> int:
         """How many nodes all owners have together."""

@@ -27,7 +27,6 @@ from typing import get_type_hints as type_hints
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import Form, OwnerId
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def nothing_wrong_with(plan: Plan, total: Any, owners: int) -> None:
     """For sums of which nothing is known but their form."""
 
 
-def no_sizes(phi: Parameters, request: Any, reply: Any) -> dict[str, float]:
+def no_sizes(held: Any, request: Any, reply: Any) -> dict[str, float]:
     """For replies that move nothing that is averaged or added up."""
     return {}
 
@@ -113,7 +112,7 @@ class Procedure(Generic[Party, Request, Reply]):
     after: tuple[str, ...] = ()
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong
     check_sum: Callable[[Plan, Any, int], str | None] = nothing_wrong_with
-    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes
+    sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes
     full: Callable[[Plan, Any], tuple[int, int]] | None = None
     when: Callable[[Config], bool] = always
 
@@ -200,7 +199,7 @@ def procedure(
     after: tuple[str, ...] = (),
     check: Callable[[Plan, OwnerId, Any, Any], str | None] = nothing_wrong,
     check_sum: Callable[[Plan, Any, int], str | None] = nothing_wrong_with,
-    sizes: Callable[[Parameters, Any, Any], dict[str, float]] = no_sizes,
+    sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes,
     full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
@@ -219,8 +218,8 @@ def procedure(
         check: What else may be wrong with a reply, beside its form: the reason, or None.
         check_sum: What may be wrong with a sum of replies that could not be looked at one by
             one; of the sum and how many owners are in it.
-        sizes: How far a reply would move what is averaged, by what is measured; of the φ that
-            was broadcast last, the request and the reply.
+        sizes: How far a reply would move what is averaged, by what is measured; of what all
+            owners hold (the φ that was broadcast last), the request and the reply.
         full: The bytes of a request and of its reply in full messages, where these are shorter.
         when: In which runs it may be asked for.
     """

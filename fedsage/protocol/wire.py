@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import prod
@@ -25,6 +25,9 @@ from fedsage.protocol.messages import MESSAGES
 PLAIN: dict[Any, tuple[type, ...]] = {
     int: (int,), float: (float, int), str: (str,), bool: (bool,),
 }  # fmt: skip
+MOST_BYTES = 1 << 29  # of a frame, and of its tensors once they are read
+MOST_HEADER = 1 << 20  # bytes of its line of JSON: thousands of names
+MOST_TABLE = 1 << 21  # bytes of the table of tensors
 Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
 M = TypeVar("M")
 
@@ -65,25 +68,33 @@ def flatten(
         values[path] = value
 
 
-def decode(kind: type[M], frame: bytes) -> M:
-    """The message in ``frame``, which must be of type ``kind``; it shares no memory with it."""
-    end = frame.find(b"\n")
+def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
+    """The message in ``frame``, which must be of type ``kind``; it shares no memory with it.
+
+    A frame of more than ``most`` bytes, with a long header or with anything that does not
+    belong in the message is refused before its tensors are read.
+    """
+    known = {f"/{name}" for name in get_type_hints(kind)}
     try:
+        if len(frame) > most:
+            raise ValueError(f"{len(frame):,} bytes, where {most:,} are the most")
+        end = frame.find(b"\n", 0, MOST_HEADER)
+        if end < 0:
+            raise ValueError(f"no header in its first {MOST_HEADER:,} bytes")
         header = json.loads(frame[:end])
         if not isinstance(header, dict) or not isinstance(header.get("values"), dict):
             raise ValueError("the header is no table")
-        tensors = unpacked(memoryview(frame)[end + 1 :])
-    except (ValueError, RuntimeError) as error:
-        raise ProtocolError(f"A message cannot be read ({error}). Ask for it again.") from None
-    if header.get("type") != kind.__name__:
-        raise ProtocolError(
-            f"Expected a {kind.__name__}, got a {header.get('type')}. Do all parties run the "
-            "same version of fedsage?"
-        )
-    try:
+        if header.get("type") != kind.__name__:
+            raise ProtocolError(
+                f"Expected a {kind.__name__}, got a {header.get('type')!s:.40}. Do all parties "
+                "run the same version of fedsage?"
+            )
+        tensors = unpacked(memoryview(frame)[end + 1 :], known, most)
         built: M = unflatten(kind, "", header["values"], tensors)
         if more := [*header["values"], *tensors]:
-            raise TypeError(f"{more[0]} is nothing that belongs in it")
+            raise TypeError(f"{more[0]:.40} is nothing that belongs in it")
+    except (ValueError, RuntimeError) as error:
+        raise ProtocolError(f"A message cannot be read ({error}). Ask for it again.") from None
     except (KeyError, TypeError) as error:
         raise ProtocolError(
             f"A {kind.__name__} does not have the fields it should ({error}). Do all parties "
@@ -137,7 +148,7 @@ KINDS = {
     torch.float32: "F32", torch.float64: "F64",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
 }  # fmt: skip
-MOST_DEFLATED = 8  # numbers in a byte: Huffman has a bit for each
+MOST_DEFLATED = 8  # bytes in one: Huffman has a bit for each
 MOST_DIMENSIONS = 8  # more than any message has; a product of more could take for ever
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
 NUMBERS = {kind: torch.empty(0, dtype=dtype).numpy().dtype for dtype, kind in KINDS.items()}
@@ -191,33 +202,58 @@ def inflated(short: memoryview, kind: str, shape: list[int]) -> Tensor:
         raise ValueError(f"whole numbers that cannot be read ({error})") from None
     if len(found) != size or not coder.eof or coder.unused_data:
         raise ValueError(f"whole numbers that are not {size} bytes")
-    planes = np.frombuffer(bytearray(found), np.uint8).reshape(dtype.itemsize, count)
-    return torch.from_numpy(np.ascontiguousarray(planes.T).view(dtype).reshape(shape))
+    planes = np.frombuffer(found, np.uint8).reshape(dtype.itemsize, count)
+    return torch.from_numpy(planes.T.copy(order="C").view(dtype).reshape(shape))
 
 
-def unpacked(body: memoryview) -> dict[str, Tensor]:
-    """The tensors in ``body``, on memory of their own; a ValueError if it is not just that."""
+def unpacked(
+    body: memoryview, known: Collection[str] = (), most: int = MOST_BYTES
+) -> dict[str, Tensor]:
+    """The tensors in ``body``, on memory of their own; a ValueError if it is not just that.
+
+    Args:
+        body: A table, and the tensors that it describes.
+        known: How names of tensors may begin, up to the second slash; any if empty.
+        most: The most bytes that all of them may have.
+    """
     (size,) = struct.unpack("<Q", body[:8]) if len(body) >= 8 else (0,)
-    if 8 + size > len(body):
+    if 8 + size > len(body) or size > MOST_TABLE:
         raise ValueError(f"{len(body)} bytes of tensors, where their table alone has {size}")
-    header = json.loads(bytes(body[8 : 8 + size]))
-    if not isinstance(header, dict) or not all(isinstance(a, dict) for a in header.values()):
+    table = json.loads(bytes(body[8 : 8 + size]))
+    if not isinstance(table, dict) or not all(isinstance(a, dict) for a in table.values()):
         raise ValueError("the tensors have no table")
-    values = bytearray(body[8 + size :])
+    for name in table if known else ():
+        if "/".join(name.split("/", 2)[:2]) not in known:
+            raise TypeError(f"{name:.40} is nothing that belongs in it")
+    body, (last, room) = body[8 + size :], described_in(table)
+    if room > most:
+        raise ValueError(f"{room} bytes of numbers in tensors, where {most} are the most")
+    if last != len(body):
+        raise ValueError(f"{len(body)} bytes of tensors, where {last} are described")
+    values = bytearray(body)
     tensors: dict[str, Tensor] = {}
     end = 0
-    for name, about in header.items():
+    for name, about in table.items():
         tensors[name], end = tensor_at(end, about, values)
-    if end != len(values):
-        raise ValueError(f"{len(values)} bytes of tensors, where {end} are described")
     return tensors
+
+
+def described_in(table: dict[str, dict[str, object]]) -> tuple[int, int]:
+    """Where the last tensor of a table ends, and how many bytes all have once they are read."""
+    last, room = 0, 0
+    for about in table.values():
+        kind, shape = str(about.get("dtype")), about.get("shape")
+        offsets, number = about.get("data_offsets"), NUMBERS.get(DEFLATED.get(kind, kind))
+        if number is None or not is_shape(shape) or not is_shape(offsets) or len(offsets) != 2:
+            raise ValueError(f"{about!r:.80} is no tensor of a message")
+        last, room = offsets[1], room + prod(shape) * number.itemsize
+    return last, room
 
 
 def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[Tensor, int]:
     """The tensor that begins there, and where it ends."""
     kind, shape = str(about.get("dtype")), about.get("shape")
-    if kind not in {**DTYPES, **DEFLATED} or not is_shape(shape):
-        raise ValueError(f"{about!r:.80} is no tensor of a message")
+    assert is_shape(shape)  # as in all that is described
     if kind in DEFLATED:
         return deflated_at(begin, about, kind, shape, values)
     dtype, count = DTYPES[kind], prod(shape)
@@ -240,7 +276,8 @@ def deflated_at(
     end = offsets[-1] if isinstance(offsets, list) and offsets else None
     if type(end) is not int or about != described(kind, shape, begin, end):
         raise ValueError(f"{about!r:.80} does not begin at byte {begin} of the tensors")
-    if not begin <= end <= len(values) or count > MOST_DEFLATED * (end - begin):
+    room = count * NUMBERS[DEFLATED[kind]].itemsize
+    if not begin <= end <= len(values) or room > MOST_DEFLATED * (end - begin):
         raise ValueError(f"{count} numbers in {end - begin} bytes")
     return inflated(memoryview(values)[begin:end], DEFLATED[kind], shape), end
 

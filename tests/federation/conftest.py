@@ -13,6 +13,7 @@ import pytest
 from fedsage.config import Config, load_config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
+from fedsage.federation.policy import policy_in, with_rules
 from fedsage.federation.site import Site
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.wire import decode, encode
@@ -24,6 +25,16 @@ SMALL = {
     "model": {"widths": [16, 8]},
     "neighgen": {"rounds_gen": 3, "widths": [8, 6], "hidden": [10], "batch_size": 16},
 }
+TINY = policy_in(
+    with_rules(
+        {
+            "fewest.training_nodes": 8,
+            "fewest.validation_nodes": 4,
+            "most.starts_of_a_run": 999,
+            "ranges.neighgen.min_batch": [2, 999],
+        }
+    )
+)  # of owners as small as those below
 NAMES = ("east", "north", "west")
 SCHEMA = """classes = ["ill", "well"]
 
@@ -101,8 +112,8 @@ def sites(hospitals: Path, tmp_path: Path) -> Callable[[], list[Site]]:
     def make() -> list[Site]:
         keys = known_keys(range(len(NAMES)))
         return [
-            Site(name, read_owned(hospitals / name), tmp_path / name, "1.0", print, keys[i])
-            for i, name in enumerate(NAMES)
+            Site(n, read_owned(hospitals / n), tmp_path / n, "1.0", print, keys[i], TINY)
+            for i, n in enumerate(NAMES)
         ]
 
     return make

@@ -334,6 +334,8 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     pytest.importorskip("nvflare")
     from fedsage.federation import operate
     from fedsage.federation.kits import make_kits, open_kit
+    from fedsage.federation.policy import POLICY
+    from fedsage.federation.policy_text import TEXT
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -349,6 +351,8 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     assert {role["shell_commands"] for role in allowed.values()} == {"none"}
     filters = json.loads((moved / "local" / "privacy.json").read_text())["scopes"][0]
     assert "OnlyMessages" in filters["task_result_filters"][0]["path"]
+    assert (moved / "local" / POLICY).read_text() == TEXT
+    assert not (kits["server"].path / "local" / POLICY).exists()
     assert moved.stat().st_mode & 0o077 == 0
     operate.check_certificate(open_kit(moved))
 

@@ -41,6 +41,7 @@ from fedsage.runs.events import HistoryLine, Observer, ignore_event
 from fedsage.runs.execute import RunResult, run_config
 from tests.federation.conftest import (
     NAMES,
+    TINY,
     SiteEngine,
     Stop,
     config_for,
@@ -411,7 +412,7 @@ def houses(hospitals: Path, tmp_path: Path) -> Make:
 
     def make() -> list[Site]:
         return [
-            Site(n, read_owned(hospitals / n), tmp_path / n / "runs", "1.0", lambda words: None)
+            Site(n, read_owned(hospitals / n), tmp_path / n / "runs", "1.0", print, policy=TINY)
             for n in NAMES
         ]
 

@@ -87,7 +87,7 @@ def test_who_does_not_hold_the_last_round_says_so(graph: Graph, owners: Partitio
     setup = with_gen(graph, owners)
     everyone = owners_of(setup)
     exchange = Exchange(InProcessEngine(everyone), setup.plan)
-    common = first_theta(setup.plan, 3)
+    common = exchange.guard.held = first_theta(setup.plan, 3)
     total = exchange.sum(change_shared_neighgen, news_of(common)).change
     guide = common.guide(total)
     shared_follower(everyone[1]).common = None

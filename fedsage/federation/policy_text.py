@@ -1,0 +1,88 @@
+"""The policy that an owner's kit is made with; also what holds where a line is missing."""
+
+TEXT = """\
+# What runs may ask of this owner. Only what is allowed here is done; a run that asks for more
+# is refused before anything of yours is used, and the refusal names the line of this file.
+# Change what you like and save: the next run is held against it. Where you delete a line, the
+# value that fedsage came with holds, not "anything".
+
+# Kinds of runs. A Python file that you allowed ('fedsage federation allow') may stand for any
+# of them. What each one sends is in docs/security.md.
+methods = ["fedsage", "fedsage+"]
+presets = ["paper", "best"]
+mending = ["none", "copy", "classes", "subspace", "neighgen", "shared"]
+backbones = ["graphsage", "gcn", "gat", "propagate"]
+rules = ["mean", "median", "trimmed-mean", "krum"]
+messages = ["full", "whole", "low-rank"]
+
+# Who may read your replies. open: the server sees those of each owner. sums: it sees nothing
+# but their sum over all owners. Take "open" out to insist on sums.
+privacy = ["open", "sums"]
+
+[fewest]
+# What leaves is a sum or a mean over your nodes. Over a few nodes it would show single ones.
+training_nodes = 50
+validation_nodes = 30
+# Owners that a run must have, and must go on with if some fail. With two, each can work out
+# what the other sent.
+owners = 2
+
+[most]
+# The same question, asked often enough with small differences, gives away what one answer
+# hides. A run that was stopped and goes on is not a new one, but may not start for ever.
+runs_a_day = 24
+rounds_a_month = 20000
+starts_of_a_run = 20
+
+[ranges]
+# Every number in the settings: the smallest and the largest that you agree to.
+# Shares of your labelled nodes that are trained on, and that choose the round.
+data.train = [0.1, 0.8]
+data.val = [0.05, 0.5]
+data.owners = [1, 10000]
+# The classifier: many or wide layers hold more of your data, and need more memory.
+model.widths = [4, 1024]
+model.dropout = [0, 0.9]
+model.heads = [1, 16]
+model.steps = [1, 100]
+model.teleport = [0, 1]
+# Its training: a step over few nodes, or from few neighbors, shows these.
+classifier.rounds_c = [1, 1000]
+classifier.local_epochs = [1, 20]
+classifier.batch_size = [16, 65536]
+classifier.fanouts = [2, 100]
+classifier.eta = [1e-6, 1]
+classifier.weight_decay = [0, 0.1]
+# Mending by a subspace of that rank, or with that many neighbors a node.
+mend.rank = [1, 256]
+mend.leaves = [1, 20]
+# Mending by NeighGen: how long, how much is hidden, over how many rows it answers.
+neighgen.rounds_gen = [1, 500]
+neighgen.hide_ratio = [0.05, 0.5]
+neighgen.batch_size = [12, 65536]
+neighgen.min_batch = [8, 65536]
+neighgen.local_steps = [1, 20]
+neighgen.eta = [1e-6, 1]
+neighgen.alpha = [0, 100]
+neighgen.lambda_d = [0, 100]
+neighgen.lambda_f = [0, 100]
+neighgen.lambda_c = [0, 100]
+neighgen.widths = [4, 1024]
+neighgen.hidden = [4, 1024]
+neighgen.noise = [0, 100]
+neighgen.at_least = [0, 20]
+neighgen.at_most = [1, 20]
+neighgen.partners = [0, 10000]
+neighgen.memory_mb = [1, 4096]
+# Messages: how much of each layer's change is told, and how finely.
+traffic.rank = [1, 64]
+traffic.bits = [8, 16]
+traffic.every = [1, 1000]
+traffic.feedback = [0, 1]
+traffic.patience = [0, 1000]
+# Your machine.
+run.threads = [1, 64]
+run.workers = [1, 64]
+federation.deadline = [1, 604800]
+federation.min_owners = [0, 10000]
+"""

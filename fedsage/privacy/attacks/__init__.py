@@ -1,0 +1,1 @@
+"""Known attacks, one small file each."""

@@ -1,0 +1,56 @@
+"""Who attacks: a hostile server. By what: settings that owners are asked to agree to.
+
+Each of them would bend what leaves an owner until it shows single nodes, or take the owner's
+machine. Chance level: 0 of 12, as an owner can say no to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fedsage.layering import Settings
+
+HOSTILE: Mapping[str, Settings] = {
+    "one training node": {"data": {"train": 1e-6}},
+    "one test node": {"data": {"train": 0.999, "val": 0.0}},
+    "layers of 65,536": {"model": {"widths": [65536, 65536]}},
+    "a subspace of rank 1,000,000": {"mend": {"how": "subspace", "rank": 10**6}},
+    "1,000,000,000 epochs in a round": {"classifier": {"local_epochs": 10**9}},
+    "100,000 threads": {"run": {"threads": 10**5}},
+    "batches of one node": {"classifier": {"batch_size": 1}},
+    "1,000,000 neighbors a node": {"classifier": {"fanouts": [10**6, 10**6]}},
+    "1,000,000 rounds": {"classifier": {"rounds_c": 10**6}},
+    "gradients over two rows": {"mend": {"how": "neighgen"}, "neighgen": {"min_batch": 2}},
+    "all nodes but a few hidden": {
+        "mend": {"how": "neighgen"},
+        "neighgen": {"hide_ratio": 0.999},
+    },
+    "1,000,000 directions": {"traffic": {"how": "low-rank", "rank": 10**6}},
+}
+WITHIN: Mapping[str, Settings] = {
+    "one training node in a thousand": {"data": {"train": 0.001}},
+    "nine of ten nodes trained on": {"data": {"train": 0.9, "val": 0.05}},
+    "layers of 4,096": {"model": {"widths": [4096, 4096]}},
+    "a subspace of rank 4,000": {"mend": {"how": "subspace", "rank": 4000}},
+    "1,000 epochs in a round": {"classifier": {"local_epochs": 1000}},
+    "1,000 threads": {"run": {"threads": 1000}},
+    "batches of two nodes": {"classifier": {"batch_size": 2}},
+    "one neighbor a node": {"classifier": {"fanouts": [1, 1]}},
+    "100,000 rounds": {"classifier": {"rounds_c": 10**5}},
+    "gradients over seven rows": {"mend": {"how": "neighgen"}, "neighgen": {"min_batch": 7}},
+    "nine of ten nodes hidden": {"mend": {"how": "neighgen"}, "neighgen": {"hide_ratio": 0.9}},
+    "4,000 directions": {"traffic": {"how": "low-rank", "rank": 4000}},
+}  # the same, as far as any settings may go: here only an owner's policy says no
+
+
+def agreed(
+    refusal: Callable[[Settings], str | None], asked: Mapping[str, Settings] = HOSTILE
+) -> list[str]:
+    """Which of them an owner agrees to.
+
+    Args:
+        refusal: Why an owner does not agree to settings; None where it does. For an owner with
+            the default policy: ``partial(federation.policy.refusal, DEFAULT)``.
+        asked: The settings, each laid over a preset, by what is bad about them.
+    """
+    return [name for name, settings in asked.items() if refusal(settings) is None]

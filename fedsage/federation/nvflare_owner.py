@@ -23,6 +23,7 @@ from fedsage.errors import (
     PrivacyError,
     StorageError,
 )
+from fedsage.federation.gate import ask_gate
 from fedsage.federation.kits import OWNER
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP
 from fedsage.federation.site import Site
@@ -72,7 +73,8 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
             self.log_info(fl_ctx, words)
 
         runs = kit / GROUP / "runs"
-        self.site = Site(name, read_owned(place["data"]), runs, version("fedsage"), tell)
+        owned, here = read_owned(place["data"]), version("fedsage")
+        self.site = Site(name, owned, runs, here, tell, ask_gate)
         DOORS[fl_ctx.get_job_id()] = self.site.door
         return self.site
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -39,7 +38,8 @@ from fedsage.protocol.agreement import (
     Ready,
     Step,
 )
-from fedsage.protocol.door import Door
+from fedsage.protocol.chain import AGREED, RUN_NAME, Ledger
+from fedsage.protocol.door import Door, Record
 from fedsage.protocol.messages import Ask, Doubles
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
@@ -51,8 +51,6 @@ from fedsage.tables.tables import Scale, column_squares, column_sums
 from fedsage.threads import dense_threads
 
 FEWEST = 8  # nodes that anything which leaves is a sum over
-RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-AGREED = "agreed.json"
 NOTHING = torch.zeros(0, dtype=torch.float64)
 LEAVES, NEIGHGEN, MENDED, PREDICTIONS = (
     "what-leaves.txt", "neighgen.safetensors", "mended.npz", "predictions.csv",
@@ -83,15 +81,17 @@ class Site:
         runs: The folder for what its runs leave behind.
         version: Of the fedsage that runs here.
         tell: Where plain words for the owner go.
+        record: Writes lines of ``sent.jsonl``: the gate, or this process in a rehearsal.
     """
 
     def __init__(
-        self, name: str, owned: Owned, runs: Path, version: str, tell: Callable[[str], None]
-    ) -> None:
+        self, name: str, owned: Owned, runs: Path, version: str, tell: Callable[[str], None],
+        record: Record | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
         self.tell = tell
         first = {Site.agree.name: Site.agree}  # before anything else
-        self.door = Door(first, folder=runs / "unnamed")
+        self.door = Door(first, folder=runs / "unnamed", record=record or Ledger().append)
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None

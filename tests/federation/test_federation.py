@@ -90,8 +90,10 @@ def job_process(kit: Kit) -> psutil.Process:
     found = process_of(kit)
     assert found is not None
     (child, *_) = [
-        one for one in found.children(recursive=True) if "runner_process" in str(one.cmdline())
-    ] or found.children(recursive=True)
+        one
+        for one in found.children(recursive=True)
+        if any(name in str(one.cmdline()) for name in ("runner_process", "worker_process"))
+    ]
     return child
 
 

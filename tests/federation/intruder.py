@@ -1,0 +1,39 @@
+"""A local process that tries to join a party as one of its own jobs.
+
+``python -m tests.federation.intruder URL PARTY [CERTIFICATE KEY CA]`` says in JSON whether the
+party took it in, and what the party then told it about itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell, Message
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+
+PATIENCE = 4.0  # seconds to be taken in
+
+
+def join(url: str, party: str, shown: list[str]) -> dict[str, object]:
+    """Connect as a child of the party, and ask it for its settings."""
+    names = (DriverParams.CLIENT_CERT, DriverParams.CLIENT_KEY, DriverParams.CA_CERT)
+    credentials = {name.value: path for name, path in zip(names, shown, strict=False)}
+    cell = CoreCell(f"{party}.intruder", "", bool(shown), credentials, parent_url=url)
+    cell.start()
+    begin = time.monotonic()
+    while party not in cell.agents and time.monotonic() - begin < PATIENCE:
+        time.sleep(0.05)
+    if party not in cell.agents:
+        return {"joined": False}
+    reply = cell.send_request("_net_manager", "process_info", party, Message({}, {}), timeout=3)
+    return {"joined": True, "told": str(reply.payload)[:200]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(join(sys.argv[1], sys.argv[2], sys.argv[3:])), flush=True)
+    sys.stdout.flush()
+    import os
+
+    os._exit(0)

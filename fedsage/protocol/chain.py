@@ -52,9 +52,10 @@ def root_of(folder: Path) -> str:
     return sha256(f"{SENT} of {folder.name}\n".encode() + known).hexdigest()
 
 
-def sealed(line: Mapping[str, Any], before: str) -> bytes:
-    """A line as it is written."""
-    return (json.dumps({"before": before, **line}) + "\n").encode()
+def sealed(line: Mapping[str, Any], before: str, now: str) -> bytes:
+    """A line as it is written; whoever asks for it says neither time nor place of it."""
+    ours = {"before": before, "time": now}
+    return (json.dumps({**ours, **line, **ours}) + "\n").encode()
 
 
 def linked(text: bytes, root: str) -> Chain:
@@ -142,7 +143,7 @@ class Ledger:
         """Add a line that is on the disk when this returns; its checksum."""
         head = self.end_of(folder)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        raw = sealed({"time": now, **line}, head.sha256)
+        raw = sealed(line, head.sha256, now)
         handle = os.open(folder / SENT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(handle, "ab") as file:
             file.write(raw)

@@ -185,7 +185,8 @@ def stop(kit: Kit) -> bool:
     psutil.wait_procs(left, timeout=5)
     for one in LAUNCHED:
         one.poll()
-    (kit.ours / PID).unlink(missing_ok=True)
+    for name in (PID, CLIENT):
+        (kit.ours / name).unlink(missing_ok=True)
     return True
 
 

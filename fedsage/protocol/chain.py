@@ -7,6 +7,7 @@ taken from another run is found, and so is a lost end.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -75,7 +76,7 @@ def as_json(raw: bytes) -> dict[str, Any]:
     """A line's parts; none where it is not JSON."""
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -144,14 +145,19 @@ class Ledger:
         head = self.end_of(folder)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         raw = sealed(line, head.sha256, now)
-        handle = os.open(folder / SENT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(handle, "ab") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        new = Head(head.lines + 1, sha256(raw).hexdigest())
-        write_json(folder / HEAD, asdict(new))
-        self.ends[folder] = new, stamp(folder / SENT)
+        path, new = folder / SENT, Head(head.lines + 1, sha256(raw).hexdigest())
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                if file.write(raw) < len(raw):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+                write_json(folder / HEAD, asdict(new))
+            except OSError:
+                os.truncate(path, size)  # what is not acknowledged has no line
+                raise
+        self.ends[folder] = new, stamp(path)
         return new.sha256
 
     def end_of(self, folder: Path) -> Head:

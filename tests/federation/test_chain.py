@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedsage.cli.main import app
 from fedsage.errors import ConfigError, StorageError
 from fedsage.federation.kits import Kit
 from fedsage.federation.verify import verified
+from fedsage.protocol import chain
 from fedsage.protocol.chain import Ledger, read_chain
 
 LINES = 5
@@ -169,8 +171,8 @@ def test_logs_as_they_were_written_are_whole(runs: Path) -> None:
 
 def test_a_chain_goes_on_after_a_restart(runs: Path) -> None:
     Ledger().append(runs / "first", {"type": "Hits", "bytes": 1})
-    chain = read_chain(runs / "first")
-    assert (chain.head.lines, chain.num_bytes, chain.wrong) == (6, 61, None)
+    found = read_chain(runs / "first")
+    assert (found.head.lines, found.num_bytes, found.wrong) == (6, 61, None)
 
 
 def test_a_kill_while_a_line_is_written_is_no_harm(runs: Path) -> None:
@@ -204,3 +206,30 @@ def test_who_writes_to_a_log_meanwhile_is_noticed_at_the_next_line(
         assert read_chain(folder).wrong is None
     with pytest.raises(StorageError, match="is broken"):
         ledger.append(folder, {"type": "Hits", "bytes": 1})
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_full_disk_lets_nothing_leave_and_the_chain_goes_on_when_there_is_room(
+    times: int, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line finds room, its head does not: the message has no line and must not leave."""
+    folder, ledger = runs / "first", Ledger()
+    ledger.append(folder, {"type": "Hits", "bytes": 1})
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chain, "write_json", full)
+        for _ in range(times):
+            with pytest.raises(OSError, match="No space left"):
+                ledger.append(folder, {"type": "Hits", "bytes": 100})
+    assert read_chain(folder).wrong is None and read_chain(folder).note is None
+    ledger.append(folder, {"type": "Hits", "bytes": 1})
+    found = read_chain(folder)
+    assert (found.head.lines, found.num_bytes, found.wrong) == (7, 62, None)
+
+
+def test_a_line_of_a_million_brackets_is_no_line(runs: Path) -> None:
+    with_lines(runs / "first", ["[" * 1_000_000 + "\n"])
+    assert read_chain(runs / "first").wrong == "line 1 has no checksum of the line before it"

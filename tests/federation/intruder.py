@@ -11,11 +11,19 @@ import os
 import sys
 import time
 
+import psutil
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell, Message
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 
-PATIENCE = 4.0  # seconds to be taken in
-KEPT = 0.8  # seconds: NVFlare says hello to all, and then closes to those it refuses
+PATIENCE = 7.0  # seconds to be taken in
+KEPT = 2.0  # seconds: NVFlare says hello to all, and then closes to those it refuses
+
+
+def lines_to(url: str) -> set[int]:
+    """Our ends of the connections to the party that are open now."""
+    port, all_ours = int(url.rpartition(":")[2]), psutil.Process().net_connections("tcp")
+    up = [one for one in all_ours if one.status == psutil.CONN_ESTABLISHED]
+    return {one.laddr.port for one in up if one.raddr.port == port}
 
 
 def join(url: str, party: str, shown: list[str]) -> dict[str, object]:
@@ -24,10 +32,14 @@ def join(url: str, party: str, shown: list[str]) -> dict[str, object]:
     credentials = {name.value: path for name, path in zip(names, shown, strict=False)}
     cell = CoreCell(f"{party}.intruder", "", bool(shown), credentials, parent_url=url)
     cell.start()
-    begin = since = time.monotonic()
-    while (now := time.monotonic()) - begin < PATIENCE and now - since < KEPT:
-        since = since if party in cell.agents else now
+    begin = since = now = time.monotonic()
+    held: set[int] = set()
+    while now - begin < PATIENCE and now - since < KEPT:
+        held = (held & lines_to(url)) if party in cell.agents else set()
+        if not held:
+            held, since = lines_to(url), now
         time.sleep(0.01)
+        now = time.monotonic()
     if now - since < KEPT:
         return {"joined": False}
     reply = cell.send_request("_net_manager", "process_info", party, Message({}, {}), timeout=3)

@@ -108,18 +108,43 @@ def status(kit: KitFolder) -> None:
     needs_nvflare()
     from fedsage.federation.job import who_is_there
     from fedsage.federation.kits import federation_of, open_kit
-    from fedsage.federation.operate import pid_of, running
+    from fedsage.federation.operate import lost_its_gate, pid_of, running
 
     opened = open_kit(kit)
     if opened.role != "coordinator":
-        up = running(opened)
-        print(f"{opened.name}: {f'running, process {pid_of(opened)}' if up else 'not running'}")
+        up = f"running, process {pid_of(opened)}" if running(opened) else "not running"
+        gone = ", but its gate is gone: stop it and start it again" * lost_its_gate(opened)
+        print(f"{opened.name}: {up}{gone}")
         return
     about = federation_of(opened)
     there = who_is_there(opened)
     print(f"server {about['server']}: running")
     for name in about["owners"]:
         print(f"{name}: {'connected' if name in there else 'not connected'}")
+
+
+@app.command()
+def verify(
+    kit: KitFolder,
+    run: Annotated[str | None, typer.Argument(help="one run of the kit (default: all)")] = None,
+    json: options.Json = False,
+) -> None:
+    """Check that what an owner's logs say has left is as it was written; exit code 1 if not."""
+    from fedsage.federation.kits import open_kit
+    from fedsage.federation.verify import verified
+
+    found = verified(open_kit(kit), run)
+    if json:
+        show.print_json([asdict(one) for one in found])
+    elif not found:
+        print("Nothing has left by this kit.")
+    for one in found if not json else []:
+        state = (
+            f"BROKEN: {one.wrong}" if one.wrong else f"whole{f' ({one.note})' * bool(one.note)}"
+        )
+        print(f"{one.run}: {one.lines:,} lines, {one.bytes:,} bytes left, {state}")
+    if any(one.wrong for one in found):
+        raise typer.Exit(1)
 
 
 @app.command()

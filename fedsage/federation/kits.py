@@ -37,6 +37,15 @@ NOBODY = {"submit_job": "none", "clone_job": "none", "manage_job": "none",
 LEAD = NOBODY | {"submit_job": "any", "manage_job": "n:submitter", "view": "any",
                  "download_job": "n:submitter"}  # fmt: skip
 
+INNER = {
+    "allow_adhoc_conns": False,
+    "internal": {
+        "scheme": "atcp",  # waits for many handshakes at once: silence blocks nobody else
+        "resources": {"host": "localhost", "connection_security": "mtls"},
+    },
+    "streaming_retry_wait": 60,  # seconds before a message without an answer is sent again
+}  # how a party's processes talk to each other
+
 
 @dataclass(frozen=True, slots=True)
 class Kit:
@@ -175,6 +184,7 @@ def harden(kit: Kit) -> None:
     write_json(local / "resources.json", resources)
     if kit.role == "coordinator":
         return
+    close_inside(kit)
     permissions = {"project_admin": NOBODY, "org_admin": NOBODY, "lead": LEAD, "member": NOBODY}
     write_json(
         local / "authorization.json", {"format_version": "1.0", "permissions": permissions}
@@ -184,6 +194,15 @@ def harden(kit: Kit) -> None:
         scope = {"name": OURS, "properties": {}, "task_result_filters": [only]}
         write_json(local / "privacy.json", {"scopes": [scope], "default_scope": OURS})
         (local / POLICY).write_text(TEXT)
+
+
+def close_inside(kit: Kit) -> None:
+    """Let none but holders of the party's own certificate join as one of its jobs.
+
+    NVFlare searches the whole kit for this file and takes the first: that at the top, so that
+    none that came with a job is used.
+    """
+    write_json(kit.path / "comm_config.json", INNER)
 
 
 def settle_in(kit: Kit) -> None:

@@ -24,6 +24,7 @@ from fedsage.errors import (
     StorageError,
 )
 from fedsage.federation.certificates import Certified
+from fedsage.federation.gate import ask_gate
 from fedsage.federation.kits import FEDERATION, OWNER
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP, LOT
 from fedsage.federation.site import Site
@@ -78,7 +79,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         federation = json.loads((kit / GROUP / FEDERATION).read_text())
         identity = Certified(kit / "startup", federation["owners"])
         owned, here = read_owned(place["data"]), version("fedsage")
-        self.site = Site(name, owned, runs, here, tell, identity)
+        self.site = Site(name, owned, runs, here, tell, identity, record=ask_gate)
         DOORS[fl_ctx.get_job_id()] = self.site.door
         return self.site
 

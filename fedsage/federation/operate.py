@@ -18,8 +18,10 @@ from cryptography import x509
 
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
-from fedsage.federation.kits import OWNER, Kit, federation_of, settle_in
+from fedsage.federation.gate import CLIENT
+from fedsage.federation.kits import OWNER, Kit, close_inside, federation_of, settle_in
 from fedsage.federation.policy import read_policy
+from fedsage.federation.processes import recall, remember
 from fedsage.files import write_json
 
 LOG, PID = "process.log", "pid"
@@ -46,6 +48,7 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
     else:
         check_port(federation_of(kit)["port"])
         settle_in(kit)
+    close_inside(kit)
     return launch(kit, tell, wait)
 
 
@@ -103,6 +106,9 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}", "-m", str(kit.path),
         "-s", config, "--set", "secure_train=true", *who, "org=fedsage", "config_folder=config",
     ]  # fmt: skip
+    if kit.role == "owner":
+        gate = [sys.executable, "-u", "-m", "fedsage.federation.gate", str(kit.ours)]
+        command = gate + command
     for stale in ("shutdown.fl", "restart.fl"):
         (kit.path / stale).unlink(missing_ok=True)
     (kit.path / "transfer").mkdir(exist_ok=True)
@@ -113,7 +119,7 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
             cwd=kit.path, start_new_session=True,
         )  # fmt: skip
     LAUNCHED.append(process)
-    (kit.ours / PID).write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+    remember(kit.ours / PID, process.pid)
     if wait:
         await_all([kit])
         tell(f"{kit.name} is running (process {process.pid}); its log is {kit.ours / LOG}")
@@ -147,22 +153,19 @@ def await_ready(kit: Kit, begin: float) -> None:
 
 
 def pid_of(kit: Kit) -> int | None:
-    """The process that was started last."""
-    try:
-        return int((kit.ours / PID).read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
+    """The number of the party's process."""
+    found = process_of(kit)
+    return found.pid if found else None
 
 
 def process_of(kit: Kit) -> psutil.Process | None:
-    """The party's process, if it is there; not another one that got its number."""
-    try:
-        pid, created = (kit.ours / PID).read_text().split()
-        found = psutil.Process(int(pid))
-        alive = found.is_running() and found.status() != psutil.STATUS_ZOMBIE
-        return found if alive and abs(found.create_time() - float(created)) < 1 else None
-    except (OSError, ValueError, psutil.Error):
-        return None
+    """The party's process; of an owner whose gate was killed, what the gate left behind."""
+    return recall(kit.ours / PID) or recall(kit.ours / CLIENT)
+
+
+def lost_its_gate(kit: Kit) -> bool:
+    """Whether an owner runs, but nothing can leave it."""
+    return kit.role == "owner" and recall(kit.ours / PID) is None and running(kit)
 
 
 def running(kit: Kit) -> bool:
@@ -184,7 +187,8 @@ def stop(kit: Kit) -> bool:
     psutil.wait_procs(left, timeout=5)
     for one in LAUNCHED:
         one.poll()
-    (kit.ours / PID).unlink(missing_ok=True)
+    for name in (PID, CLIENT):
+        (kit.ours / name).unlink(missing_ok=True)
     return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -33,7 +32,8 @@ from fedsage.protocol.agreement import (
     Ready,
     Step,
 )
-from fedsage.protocol.door import Door
+from fedsage.protocol.chain import AGREED, RUN_NAME, Ledger
+from fedsage.protocol.door import Door, Record
 from fedsage.protocol.masking import Identity, Masks
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
@@ -44,8 +44,7 @@ from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
 
 LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that an unknown server may send
-RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-AGREED, LEAVES = "agreed.json", "what-leaves.txt"
+LEAVES = "what-leaves.txt"
 
 
 def words_of_agreeing(config: Config) -> str:
@@ -79,6 +78,7 @@ class Site:
         tell: Where plain words for the owner go.
         identity: By which it signs keys where sums are hidden.
         policy: What runs may ask of it; by default that of its kit, two folders up.
+        record: Writes lines of ``sent.jsonl``: the gate, or this process in a rehearsal.
     """
 
     def __init__(
@@ -90,11 +90,12 @@ class Site:
         tell: Callable[[str], None],
         identity: Identity | None = None,
         policy: Policy | None = None,
+        record: Record | None = None,
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
         self.tell, self.identity, self._policy = tell, identity, policy
         first = {Site.agree.name: Site.agree}  # before anything else
-        self.door = Door(first, folder=runs / "unnamed")
+        self.door = Door(first, folder=runs / "unnamed", record=record or Ledger().append)
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None

@@ -7,14 +7,13 @@ sums are hidden, becomes bytes, and gets a line in ``sent.jsonl``.
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedsage.errors import PrivacyError, StorageError
+from fedsage.protocol.chain import SENT, Ledger
 from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed, in_sums
@@ -23,8 +22,8 @@ from fedsage.protocol.wire import encode
 if TYPE_CHECKING:
     from fedsage.protocol.masking import Masks
 
-SENT = "sent.jsonl"
 Link: TypeAlias = Callable[[Procedure[Any, Any, Any], Any], Any]  # a message to a message
+Record: TypeAlias = Callable[[Path, Mapping[str, Any]], str]  # a line of a folder's log
 
 
 @dataclass(slots=True)
@@ -36,12 +35,14 @@ class Door:
         plan: The agreed run, once there is one.
         links: What a reply goes through before it is checked.
         folder: Where ``sent.jsonl`` is; None where nothing is logged, in simulations.
+        record: Writes a line of it; between machines, the gate does.
     """
 
     asks: Mapping[str, Procedure[Any, Any, Any]] = field(default_factory=dict)
     plan: Plan | None = None
     links: Sequence[Link] = ()
     folder: Path | None = None
+    record: Record = field(default_factory=lambda: Ledger().append)
     masks: Masks | None = None  # where sums are hidden
     passed: str = ""  # checksum of what went through last
 
@@ -116,11 +117,8 @@ class Door:
     def write(self, line: Mapping[str, Any]) -> None:
         """Add a line; what cannot be logged must not leave."""
         assert self.folder is not None
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / SENT).open("a") as file:
-                file.write(json.dumps({"time": now, **line}) + "\n")
+            self.record(self.folder, line)
         except OSError as error:
             raise StorageError(
                 f"{SENT} cannot be written ({error.strerror}), so nothing was sent."

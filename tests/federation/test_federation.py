@@ -18,9 +18,10 @@ from fedsage.config import Config
 from fedsage.errors import ProtocolError
 from fedsage.federation.allowed import allow
 from fedsage.federation.kits import Kit, open_kit
-from fedsage.federation.operate import process_of, start
+from fedsage.federation.operate import lost_its_gate, process_of, start, stop
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
+from fedsage.federation.verify import verified
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
@@ -83,6 +84,9 @@ def test_in_process_and_federation_give_the_same_model(
         assert {"predictions.csv", "model.safetensors", "sent.jsonl", "what-leaves.txt"} <= held
         sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
         assert {one["type"] for one in sent} >= {"Joined", "Change", "Hits"}
+        (log,) = verified(party(coordinator, name))
+        assert log.wrong is None and log.lines == len(sent) and log.note is None
+        assert log.bytes == sum(one.get("bytes", 0) for one in sent) > 0
 
 
 def job_process(kit: Kit) -> psutil.Process:
@@ -90,8 +94,10 @@ def job_process(kit: Kit) -> psutil.Process:
     found = process_of(kit)
     assert found is not None
     (child, *_) = [
-        one for one in found.children(recursive=True) if "runner_process" in str(one.cmdline())
-    ] or found.children(recursive=True)
+        one
+        for one in found.children(recursive=True)
+        if any(name in str(one.cmdline()) for name in ("runner_process", "worker_process"))
+    ]
     return child
 
 
@@ -153,6 +159,28 @@ def test_killed_parties_are_started_again_and_the_run_goes_on_to_the_same_model(
     assert again.model_sha256 == wanted
     assert again.resumed == len(VICTIMS)
     assert len(lines) == ROUNDS + 3
+    for name in OWNERS:  # the chain went on after every kill
+        assert all(log.wrong is None for log in verified(party(coordinator, name)))
+
+
+def test_an_owner_without_its_gate_sends_nothing_and_says_so(
+    coordinator: Kit, hospitals: Path, tmp_path: Path
+) -> None:
+    config, kit = config_on(hospitals, "fedsage"), party(coordinator, "owner-1")
+    before = {log.run: log.lines for log in verified(kit)}
+    gate = process_of(kit)
+    assert gate is not None and "fedsage.federation.gate" in gate.cmdline()
+    gate.kill()
+    gate.wait(10)
+    assert lost_its_gate(kit)
+    with pytest.raises(ProtocolError, match=r"owner-1: .*gate that writes sent\.jsonl"):
+        federated(coordinator, config, tmp_path / "run")
+    assert {log.run: log.lines for log in verified(kit)} == before
+    assert stop(kit)
+    start(kit, None, quiet)
+    there = federated(coordinator, config, tmp_path / "run", resume=True)
+    assert there.model_sha256 == run_config(config).record.model_sha256
+    assert all(log.wrong is None for log in verified(kit))
 
 
 def test_a_way_of_one_s_own_runs_where_every_party_allowed_it(

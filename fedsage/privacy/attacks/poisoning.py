@@ -50,7 +50,9 @@ class Poison:
     def more(self, update: Any) -> dict[str, Tensor]:
         """First moments as if gradients had been as much larger."""
         return {
-            name: moment * self.factor if self.gradients and name.endswith(".exp_avg") else moment
+            name: moment * self.factor
+            if self.gradients and name.endswith(".exp_avg")
+            else moment
             for name, moment in update.moments.items()
         }
 

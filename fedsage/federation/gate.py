@@ -1,0 +1,130 @@
+"""An owner's gate: the process that writes ``sent.jsonl``, and starts all others.
+
+``python -m fedsage.federation.gate FOLDER COMMAND …`` starts NVFlare's client by that command
+and ends with it. Jobs, which are children of the client, ask for a line over a socket that only
+this user can open, and send nothing before the line is acknowledged. The gate chooses the file,
+adds the time and the checksum of the line before, and remembers where every log ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedsage.errors import StorageError
+from fedsage.federation.processes import remember
+from fedsage.protocol.chain import RUN_NAME, SENT, Ledger
+
+SOCKET, CLIENT, RUNS = "gate.sock", "client", "runs"
+LONGEST = 1 << 20  # bytes of a line
+PATIENCE = 30.0  # seconds for a line to be on the disk
+GONE = (
+    f"The gate that writes {SENT} does not answer, so nothing was sent. Stop this owner, and "
+    "start it again with 'fedsage federation start'."
+)
+
+
+@contextmanager
+def address(folder: Path) -> Iterator[str]:
+    """The socket in a folder, by a name that is short enough wherever the folder is."""
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{SOCKET}"
+    finally:
+        os.close(handle)
+
+
+def ask_gate(folder: Path, line: Mapping[str, Any]) -> str:
+    """Have the gate add a line to the log of a run; the line's checksum.
+
+    Args:
+        folder: Of the run, ``…/runs/RUN`` beside the gate's socket.
+        line: What it says.
+    """
+    wanted = json.dumps({"run": folder.name, "line": line}).encode() + b"\n"
+    try:
+        with address(folder.parent.parent) as path, socket.socket(socket.AF_UNIX) as talk:
+            talk.settimeout(PATIENCE)
+            talk.connect(path)
+            talk.sendall(wanted)
+            answer = json.loads(talk.makefile("rb").readline(LONGEST))
+    except (OSError, ValueError):
+        raise StorageError(GONE) from None
+    if "error" in answer:
+        raise StorageError(str(answer["error"]))
+    return str(answer["sha256"])
+
+
+class Desk(socketserver.ThreadingUnixStreamServer):
+    """Takes lines from processes of this user."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ledger, self.one = folder, Ledger(), threading.Lock()
+        (folder / SOCKET).unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            with address(folder) as path:
+                super().__init__(path, Visit)
+        finally:
+            os.umask(before)
+
+    def write(self, wanted: bytes) -> dict[str, str]:
+        """Add what is asked for; its checksum, or why it was not added."""
+        try:
+            asked = json.loads(wanted)
+            run, line = asked["run"], dict(asked["line"])
+            if not RUN_NAME.fullmatch(run):
+                return {"error": "The gate was asked for a run of no proper name."}
+            with self.one:
+                return {"sha256": self.ledger.append(self.folder / RUNS / run, line)}
+        except StorageError as error:
+            return {"error": str(error)}
+        except OSError as error:
+            words = f"{SENT} cannot be written ({error.strerror}), so nothing was sent."
+            return {"error": words}
+        except (ValueError, KeyError, TypeError):
+            return {"error": "The gate was asked for something that is no line."}
+
+
+class Visit(socketserver.StreamRequestHandler):
+    """One line, and its answer."""
+
+    server: Desk
+
+    def handle(self) -> None:
+        """Refuse other users, whatever the rights of the folder are."""
+        told = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, user, _ = struct.unpack("3i", told)
+        if user == os.getuid():
+            answer = self.server.write(self.rfile.readline(LONGEST))
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+
+def main(folder: Path, command: list[str]) -> int:
+    """Open the gate, start the client, and close with it."""
+    with Desk(folder) as desk:
+        threading.Thread(target=desk.serve_forever, daemon=True).start()
+        client = subprocess.Popen(command)
+        signal.signal(signal.SIGTERM, lambda number, frame: client.terminate())
+        remember(folder / CLIENT, client.pid)
+        code = client.wait()
+        desk.shutdown()
+    (folder / SOCKET).unlink(missing_ok=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

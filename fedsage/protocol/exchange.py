@@ -83,6 +83,10 @@ def as_it_is(procedure: Procedure[Any, Any, Any], total: Any, of: Sequence[Owner
     return total
 
 
+def ignore_sum(procedure: Procedure[Any, Any, Any], total: Any) -> None:
+    """For callers that keep no sums."""
+
+
 def add_up(replies: Sequence[Reply]) -> Reply:
     """The sum of replies, number by number, in the order of their owners."""
     return reduce(added, replies)
@@ -110,6 +114,7 @@ class Exchange:
         self.engine, self.agreed, self.journal = engine, plan, journal
         self.on_round, self.unmask = on_round, unmask
         self.guard = Guard()
+        self.on_sum: Callable[[Procedure[Any, Any, Any], Any], None] = ignore_sum
         self.stopping = False  # whether the round that is over was the last of its phase
         self.misses: list[Miss] = []  # whoever reads them takes them out
         self.taken = dict.fromkeys(engine.owners, Taken())
@@ -155,6 +160,7 @@ class Exchange:
                 f"Nobody answered {procedure.name}. Check that the owners are running."
             )
         total: Reply = self.unmask(procedure, combine(list(replies.values())), list(replies))
+        self.on_sum(procedure, total)
         return total
 
     def mean(

@@ -22,6 +22,7 @@ LAYERS = [
     {"mending", "checkpoint"},
     {"engines", "evaluation", "methods"},
     {"runs"},
+    {"audit"},
     {"report", "reproduce", "federation", "bench"},
     {"cli"},
 ]  # fmt: skip

@@ -1,0 +1,133 @@
+"""What a server makes of recorded messages: numbers of one owner, or of the sum over all.
+
+``party`` is an owner or None for the sum. Full messages are read as they are; whole numbers by
+the units that all parties hold, which follow from what the server itself has sent. Of a masked
+reply, the same reading gives noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fedsage.audit.case import Case
+from fedsage.mending.subspace import sketch_features, sketch_in_whole
+from fedsage.models.derived import BETA_1, ROWS
+from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import decode
+from fedsage.protocol.changes import local_change_c, receive_change
+from fedsage.protocol.common import Change, Common
+from fedsage.protocol.frames import shapes_of, weights_in
+from fedsage.protocol.holding import first_common
+from fedsage.protocol.messages import Classifier, ClassifierUpdate, OwnerId
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Procedure, in_full
+from fedsage.runs.recording import Way
+from fedsage.shapes import Array
+
+Party: TypeAlias = OwnerId | None
+Directions = Float[Array, "directions d_x"]
+NOTHING = 1e-10  # of the largest squared singular value: directions below it are rounding
+
+
+def replies_of(case: Case, procedure: Procedure[Any, Any, Any], party: Party) -> Iterator[Any]:
+    """The replies of an owner to a procedure, or their sums."""
+    way: Way = "sum" if party is None else "up"
+    return (reply for _, reply in case.recording.find(procedure.name, way, party))
+
+
+def requests_of(case: Case, procedure: Procedure[Any, Any, Any]) -> Iterator[Any]:
+    """What all owners were sent; read from the first one's."""
+    return (request for _, request in case.recording.find(procedure.name, "down", 0))
+
+
+def gradients(case: Case, party: Party, name: str) -> list[Tensor]:
+    """About the gradient of one weight that each round followed."""
+    by_round = of_models if in_full(case.plan.config) else of_changes
+    return list(by_round(case, party, name))
+
+
+def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
+    """From φ_i and moments as they are."""
+    broadcasts = requests_of(case, DataOwner.receive_classifier)
+    updates = replies_of(case, DataOwner.local_update_c, party)
+    decay = case.plan.config.classifier.weight_decay
+    for before, after in zip(broadcasts, updates, strict=False):
+        yield gradient_in(before, after, name, decay)
+
+
+def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: float) -> Tensor:
+    """What a round adds to the first moment, less weight decay; without moments, −Δφ."""
+    if f"{name}.exp_avg" not in after.moments:
+        return (before.phi[name] - after.phi[name]).double()
+    moment, steps = (after.moments[f"{name}.{part}"].double() for part in ("exp_avg", "step"))
+    kept = BETA_1 ** float(steps - before.moments.get(f"{name}.step", torch.tensor(0.0)))
+    if f"{name}.exp_avg" in before.moments:
+        moment = moment - kept * before.moments[f"{name}.exp_avg"].double()
+    return moment - decay * (1 - kept) * after.phi[name].double()
+
+
+def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
+    """From changes in whole numbers, times what Adam has divided by."""
+    held = list(held_by_all(case))
+    changes: Iterator[Change] = replies_of(case, local_change_c, party)
+    for t, change in enumerate(changes):
+        moved = weights_in(change.parts, held[t].bases, held[t].units, shapes_of(held[t].phi))
+        roots = held[min(t + 1, len(held) - 1)].second.get(ROWS + name)
+        weight = -moved[name]
+        yield weight if roots is None else (weight.T * roots.double()).T
+
+
+def held_by_all(case: Case) -> Iterator[Common]:
+    """What all hold at the start of each round, and after the last."""
+    held: Common | None = None
+    for news in requests_of(case, receive_change):
+        if held is not None and news.total.count:
+            held = held.after(news.total, news.guide)
+        elif news.t == 0:
+            held = first_common(case.plan, news.owners, news.weight)
+        else:
+            return
+        yield held
+
+
+def first_weight(phi: Parameters, num_features: int) -> str:
+    """The weight that features are multiplied with first."""
+    return next(name for name, weight in phi.items() if weight.shape[:1] == (num_features,))
+
+
+def directions(case: Case, party: Party) -> Directions:
+    """Vectors of features: every column of every round's first-layer gradient.
+
+    A gradient of the first layer is a sum of rows of X_i, each times a number.
+    """
+    name = first_weight(case.phi, case.plan.d_x)
+    found = [weight.T.reshape(-1, case.plan.d_x) for weight in gradients(case, party, name)]
+    blocks = [(one / torch.linalg.norm(one).clamp_min(1e-300)).numpy() for one in found]
+    return np.concatenate(blocks)
+
+
+def sketches(case: Case, party: Party) -> Directions | None:
+    """The columns of X_iᵀX_i times bases that an owner sent for mending, if any."""
+    columns = [reply.product.T for reply in replies_of(case, sketch_features, party)]
+    units = requests_of(case, sketch_in_whole)
+    for asked, reply in zip(units, replies_of(case, sketch_in_whole, party), strict=False):
+        columns.append(decode(reply.product, asked.exponents.numpy()).T)
+    return np.concatenate([one.double().numpy() for one in columns]) if columns else None
+
+
+def basis_of(vectors: Directions, most: int) -> Float[Array, "d_x rank"]:
+    """An orthonormal basis of the ``most`` directions that matter most."""
+    n, d_x = vectors.shape
+    wide = n < d_x
+    squares, found = np.linalg.eigh(vectors @ vectors.T if wide else vectors.T @ vectors)
+    squares, found = squares[::-1], found[:, ::-1]
+    kept = slice(min(most, int((squares > NOTHING * squares[0]).sum())))
+    if not wide:
+        return np.asarray(found[:, kept])
+    return np.asarray(np.linalg.qr(vectors.T @ (found[:, kept] / np.sqrt(squares[kept])))[0])

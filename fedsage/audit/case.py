@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import issparse
+from torch import Tensor
 
 from fedsage.graph.graph import Graph
 from fedsage.models.parameters import Parameters
@@ -30,6 +31,7 @@ class Case:
     phi: Parameters  # the classifier that came out of it
     left_out: NodeFeatures | None = None  # rows like the owners', which no owner holds
     quick: bool = True
+    read: dict[OwnerId | None, list[Tensor]] = field(default_factory=dict)  # by seen.py
 
     @property
     def plan(self) -> Plan:

@@ -51,9 +51,15 @@ class Attempt:
         verdict: Verdict = "leaks" if leaks else "holds"
         return self.finding(rounded(value), rounded(chance), verdict, of_sum, note)
 
-    def auc(self, value: float, of_sum: float | None = None, note: str = "") -> Finding:
-        """It was tried, and is judged by how often it tells one from the other."""
-        return self.found(value, 0.5, value > AUC_AT_CHANCE, of_sum, note)
+    def auc(
+        self, value: float, of_sum: float | None = None, note: str = "", error: float = 0.0
+    ) -> Finding:
+        """It was tried, and is judged by how often it tells one from the other.
+
+        ``error`` is the standard error of that.
+        """
+        leaks = value > max(AUC_AT_CHANCE, 0.5 + 2 * error)
+        return self.found(value, 0.5, leaks, of_sum, note)
 
     def not_run(self, why: str) -> Finding:
         """It could not be tried."""

@@ -31,3 +31,8 @@ def auc_of(scores: Float[Array, " n"], truth: Bool[Array, " n"]) -> float:
 def total_variation(first: Float[Array, " n"], second: Float[Array, " n"]) -> float:
     """How far two distributions are apart: 0 to 1."""
     return float(np.abs(first - second).sum() / 2)
+
+
+def auc_error(members: int, others: int) -> float:
+    """The standard error of the AUC of a blind guess about so many of each."""
+    return float(np.sqrt((members + others + 1) / (12 * members * others)))

@@ -18,7 +18,6 @@ from torch import Tensor
 from fedsage.audit.case import Case
 from fedsage.mending.subspace import sketch_features, sketch_in_whole
 from fedsage.models.derived import BETA_1, ROWS
-from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import Change, Common
@@ -63,13 +62,16 @@ def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
 
 def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: float) -> Tensor:
     """What a round adds to the first moment, less weight decay; without moments, −Δφ."""
+    start, moved = before.phi[name].double(), (after.phi[name] - before.phi[name]).double()
     if f"{name}.exp_avg" not in after.moments:
-        return (before.phi[name] - after.phi[name]).double()
+        return -moved
     moment, steps = (after.moments[f"{name}.{part}"].double() for part in ("exp_avg", "step"))
-    kept = BETA_1 ** float(steps - before.moments.get(f"{name}.step", torch.tensor(0.0)))
+    count = float(steps - before.moments.get(f"{name}.step", torch.tensor(0.0)))
     if f"{name}.exp_avg" in before.moments:
-        moment = moment - kept * before.moments[f"{name}.exp_avg"].double()
-    return moment - decay * (1 - kept) * after.phi[name].double()
+        moment = moment - BETA_1**count * before.moments[f"{name}.exp_avg"].double()
+    shares = [(1 - BETA_1) * BETA_1 ** (count - k) for k in range(1, 1 + round(count))]
+    way = sum(share * k / count for k, share in enumerate(shares))  # φ moves step by step
+    return moment - decay * (sum(shares) * start + way * moved)
 
 
 def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
@@ -80,7 +82,8 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
         moved = weights_in(change.parts, held[t].bases, held[t].units, shapes_of(held[t].phi))
         roots = held[min(t + 1, len(held) - 1)].second.get(ROWS + name)
         weight = -moved[name]
-        yield weight if roots is None else (weight.T * roots.double()).T
+        shape = (-1,) + (1,) * (weight.ndim - 1)
+        yield weight if roots is None else weight * roots.double().reshape(shape)
 
 
 def held_by_all(case: Case) -> Iterator[Common]:
@@ -96,20 +99,37 @@ def held_by_all(case: Case) -> Iterator[Common]:
         yield held
 
 
-def first_weight(phi: Parameters, num_features: int) -> str:
+def first_weight(case: Case) -> str:
     """The weight that features are multiplied with first."""
-    return next(name for name, weight in phi.items() if weight.shape[:1] == (num_features,))
+    phi, sizes = case.plan.phi.phi.items(), (case.plan.d_x,)
+    return next(name for name, weight in phi if weight.shape[:1] == sizes)
 
 
-def directions(case: Case, party: Party) -> Directions:
+def last_bias(case: Case) -> str | None:
+    """The weights that are added to the logits of classes, if there are any."""
+    phi, shape = case.plan.phi.phi.items(), (case.plan.d_y,)
+    return next((name for name, weight in reversed(phi) if weight.shape == shape), None)
+
+
+def directions(case: Case, party: Party, plain: bool = False) -> Directions:
     """Vectors of features: every column of every round's first-layer gradient.
 
-    A gradient of the first layer is a sum of rows of X_i, each times a number.
+    A gradient of the first layer is a sum of rows of X_i, each times a number. ``plain`` leaves
+    out rounds on mended graphs, if the others give as many vectors as there are nodes.
     """
-    name = first_weight(case.phi, case.plan.d_x)
-    found = [weight.T.reshape(-1, case.plan.d_x) for weight in gradients(case, party, name)]
+    found = [weight.T.reshape(-1, case.plan.d_x) for weight in first_gradients(case, party)]
+    if plain and case.plan.config.mend.mix == "rounds":
+        some = found[1::2]
+        found = some if sum(map(len, some)) >= case.plan.nodes[party or 0] else found
     blocks = [(one / torch.linalg.norm(one).clamp_min(1e-300)).numpy() for one in found]
     return np.concatenate(blocks)
+
+
+def first_gradients(case: Case, party: Party) -> list[Tensor]:
+    """Of the first layer; read once for all attacks."""
+    if party not in case.read:
+        case.read[party] = gradients(case, party, first_weight(case))
+    return case.read[party]
 
 
 def sketches(case: Case, party: Party) -> Directions | None:
@@ -121,13 +141,18 @@ def sketches(case: Case, party: Party) -> Directions | None:
     return np.concatenate([one.double().numpy() for one in columns]) if columns else None
 
 
-def basis_of(vectors: Directions, most: int) -> Float[Array, "d_x rank"]:
-    """An orthonormal basis of the ``most`` directions that matter most."""
+def basis_of(
+    vectors: Directions, most: int, least: float = NOTHING
+) -> Float[Array, "d_x rank"]:
+    """An orthonormal basis of the ``most`` directions that matter most.
+
+    Those whose squared singular value is below ``least`` times the largest do not matter.
+    """
     n, d_x = vectors.shape
     wide = n < d_x
     squares, found = np.linalg.eigh(vectors @ vectors.T if wide else vectors.T @ vectors)
     squares, found = squares[::-1], found[:, ::-1]
-    kept = slice(min(most, int((squares > NOTHING * squares[0]).sum())))
+    kept = slice(min(most, int((squares > least * squares[0]).sum())))
     if not wide:
         return np.asarray(found[:, kept])
     return np.asarray(np.linalg.qr(vectors.T @ (found[:, kept] / np.sqrt(squares[kept])))[0])

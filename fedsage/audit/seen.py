@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsage.audit.case import Case
 from fedsage.mending.subspace import sketch_features, sketch_in_whole
-from fedsage.models.derived import BETA_1, ROWS
+from fedsage.models.derived import BETA_1, ROWS, Pace
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import Change, Common
@@ -61,7 +61,7 @@ def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
 
 
 def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: float) -> Tensor:
-    """What a round adds to the first moment, less weight decay; without moments, −Δφ."""
+    """The mean of a round's gradients, later ones more, from moments; without them, −Δφ."""
     start, moved = before.phi[name].double(), (after.phi[name] - before.phi[name]).double()
     if f"{name}.exp_avg" not in after.moments:
         return -moved
@@ -71,7 +71,7 @@ def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: f
         moment = moment - BETA_1**count * before.moments[f"{name}.exp_avg"].double()
     shares = [(1 - BETA_1) * BETA_1 ** (count - k) for k in range(1, 1 + round(count))]
     way = sum(share * k / count for k, share in enumerate(shares))  # φ moves step by step
-    return moment - decay * (sum(shares) * start + way * moved)
+    return moment / sum(shares) - decay * (start + way / sum(shares) * moved)
 
 
 def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
@@ -80,8 +80,12 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
     changes: Iterator[Change] = replies_of(case, local_change_c, party)
     for t, change in enumerate(changes):
         moved = weights_in(change.parts, held[t].bases, held[t].units, shapes_of(held[t].phi))
-        roots = held[min(t + 1, len(held) - 1)].second.get(ROWS + name)
-        weight = -moved[name]
+        after = held[min(t + 1, len(held) - 1)]
+        roots = after.second.get(ROWS + name)
+        steps = Pace(after.pace.steps - after.pace.last, after.pace.last).pulled(
+            after.pace.last
+        )
+        weight = moved[name] / (-case.plan.config.classifier.eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
         yield weight if roots is None else weight * roots.double().reshape(shape)
 

@@ -13,12 +13,13 @@ from fedsage.audit.seen import Party, basis_of, directions
 from fedsage.shapes import Array
 
 Basis = Float[Array, "d_x rank"]
+FEWEST = 4  # features of a row: shorter ones can be guessed
 CLOSE = 0.99  # cosine of a vector that is taken for a row
 STEPS, EVEN_STEPS = 8, 15
 NOISE = 1e-8  # of the largest squared singular value
 MOST_FILLED = 0.75  # of all features, that a span may fill to be searched
 LEAST_SEEN = 0.05  # of a feature that lies in the span, to start from it
-WORK = {True: 6e10, False: 1e12}  # multiplications that a search may take, if quick or not
+WORK = {True: 3e10, False: 1e12}  # multiplications that a search may take, if quick or not
 ATTEMPT = Attempt(
     "rows-rebuilt",
     "curious server",
@@ -47,7 +48,7 @@ def count_rebuilt(case: Case, party: Party, truth: Rows) -> int:
         return 0  # almost every vector lies in it
     most = round(WORK[case.quick] / (STEPS * basis.shape[0] * basis.shape[1] ** 2))
     found = np.concatenate([even_vectors(basis), sparse_vectors(basis, starts(basis, most))])
-    cosines = found @ truth.T
+    cosines = found @ truth[(truth != 0).sum(axis=1) >= FEWEST].T
     return len(np.unique(cosines.argmax(axis=1)[cosines.max(axis=1) > CLOSE]))
 
 

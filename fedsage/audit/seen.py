@@ -7,7 +7,7 @@ reply, the same reading gives noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 from fedsage.audit.case import Case
 from fedsage.mending.subspace import sketch_features, sketch_in_whole
 from fedsage.models.derived import BETA_1, ROWS, Pace
+from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import Change, Common
@@ -77,9 +78,7 @@ def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: f
 def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
     """From changes in whole numbers, times what Adam has divided by."""
     held = list(held_by_all(case))
-    changes: Iterator[Change] = replies_of(case, local_change_c, party)
-    for t, change in enumerate(changes):
-        moved = weights_in(change.parts, held[t].bases, held[t].units, shapes_of(held[t].phi))
+    for t, moved in enumerate(moves(case, party, held)):
         after = held[min(t + 1, len(held) - 1)]
         roots = after.second.get(ROWS + name)
         steps = Pace(after.pace.steps - after.pace.last, after.pace.last).pulled(
@@ -88,6 +87,27 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
         weight = moved[name] / (-case.plan.config.classifier.eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
         yield weight if roots is None else weight * roots.double().reshape(shape)
+
+
+def moves(case: Case, party: Party, held: Sequence[Common]) -> Iterator[Parameters]:
+    """How far each round took the weights, by the whole numbers of a party."""
+    changes: Iterator[Change] = replies_of(case, local_change_c, party)
+    for before, change in zip(held, changes, strict=False):
+        yield weights_in(change.parts, before.bases, before.units, shapes_of(before.phi))
+
+
+def feature_moves(case: Case, party: Party) -> Float[Array, " d_x"]:
+    """How far the first weights of each feature moved, by what this party sent alone.
+
+    What Adam divides by is of the sum of all, and left out here.
+    """
+    name = first_weight(case)
+    if in_full(case.plan.config):
+        rounds = first_gradients(case, party)
+    else:
+        rounds = [one[name] for one in moves(case, party, list(held_by_all(case)))]
+    lengths = [torch.linalg.norm(one.flatten(1), dim=1) for one in rounds]
+    return sum((one / one.norm().clamp_min(1e-300) for one in lengths), torch.zeros(1)).numpy()
 
 
 def held_by_all(case: Case) -> Iterator[Common]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedsage.config import load_config
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.recording import Line, Recording
+from fedsage.threads import dense_threads
 from tests.cli.conftest import fedsage  # noqa: F401
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -26,6 +27,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "classifier": {"rounds_c": 16, "batch_size": 16},
 }
 MakeCase = Callable[..., Case]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """As an audit has it."""
+    with dense_threads(1):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import numpy as np
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.audit.scores import auc_error, auc_of
-from fedsage.audit.seen import directions
+from fedsage.audit.seen import feature_moves
 from fedsage.shapes import Array
 
 FEWEST = 10  # features of either kind, to say anything
@@ -26,7 +26,7 @@ def feature_presence(case: Case) -> Finding:
     for i in case.attacked:
         there = present(case.graphs[i].x)
         if min(there.sum(), (~there).sum()) >= FEWEST:
-            found.append(auc_of(np.linalg.norm(directions(case, i), axis=0), there))
+            found.append(auc_of(feature_moves(case, i), there))
             absent += int((~there).sum())
             error = max(error, auc_error(int(there.sum()), int((~there).sum())))
     if not found:

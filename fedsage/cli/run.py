@@ -60,7 +60,9 @@ def run(
         from fedsage.cli.federation import rehearse_into
 
         if resume or trackers or record:
-            raise ConfigError("--engine nvflare takes no --resume, --track or --record.")
+            raise ConfigError(
+                "--engine nvflare takes neither --resume nor --track nor --record."
+            )
         found = rehearse_into(settings, folder, None, force)
     else:
         found = run_into(settings, folder, force, trackers, resume, record)

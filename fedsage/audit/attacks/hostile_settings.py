@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 
-POLICY = "fedsage.federation.hostile_settings"  # the proposals, and how many owners agree to
+POLICY = (
+    "fedsage.privacy.attacks.hostile_settings"  # the proposals, and how many owners agree to
+)
 ATTEMPT = Attempt(
     "hostile-settings",
     "hostile server",
@@ -20,7 +21,9 @@ ATTEMPT = Attempt(
 @attack("hostile-settings")
 def hostile_settings(case: Case) -> Finding:
     """How many of the hostile proposals does an owner agree to?"""
-    if find_spec(POLICY) is None:
+    try:
+        proposals = import_module(POLICY)
+    except ModuleNotFoundError:
         return ATTEMPT.not_run("owners have no policy yet that could refuse")
-    agreed: list[str] = import_module(POLICY).agreed_to()
+    agreed: list[str] = proposals.agreed_to()
     return ATTEMPT.found(len(agreed), 0, bool(agreed), note=", ".join(agreed))

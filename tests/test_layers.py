@@ -22,7 +22,9 @@ LAYERS = [
     {"mending", "checkpoint"},
     {"engines", "evaluation", "methods"},
     {"runs"},
-    {"report", "reproduce", "federation", "bench"},
+    {"federation"},
+    {"audit"},
+    {"report", "reproduce", "bench"},
     {"cli"},
 ]  # fmt: skip
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from fedsage.cli import (
+    audit,
     bench,
     data,
     federation,
@@ -48,6 +49,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "split": split.split,
     "settings": settings.settings,
     "bench": bench.bench,
+    "audit": audit.audit,
 }
 for verb, function in VERBS.items():
     app.command(verb)(function)

@@ -58,6 +58,9 @@ Privacy: TypeAlias = Annotated[
         "federations of three and more, open in simulations)"
     ),
 ]
+Record: TypeAlias = Annotated[
+    bool, typer.Option("--record", help="keep every message in the folder, for 'audit'")
+]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="continue the interrupted run in --out")
 ]

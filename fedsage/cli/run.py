@@ -44,6 +44,7 @@ def run(
     track: Track = None,
     force: options.Force = False,
     resume: options.Resume = False,
+    record: options.Record = False,
     json: options.Json = False,
 ) -> None:
     """Train one method on one graph, judge it, keep the result."""
@@ -58,15 +59,17 @@ def run(
     if settings.run.engine == "nvflare":
         from fedsage.cli.federation import rehearse_into
 
-        if resume or trackers:
-            raise ConfigError("--engine nvflare takes neither --resume nor --track.")
-        record = rehearse_into(settings, folder, None, force)
+        if resume or trackers or record:
+            raise ConfigError(
+                "--engine nvflare takes neither --resume nor --track nor --record."
+            )
+        found = rehearse_into(settings, folder, None, force)
     else:
-        record = run_into(settings, folder, force, trackers, resume)
+        found = run_into(settings, folder, force, trackers, resume, record)
     if json:
-        show.print_json(asdict(record))
+        show.print_json(asdict(found))
     else:
-        show.print_run(record)
+        show.print_run(found)
 
 
 def compare(
@@ -169,6 +172,7 @@ def run_into(
     force: bool,
     trackers: Sequence[str] = (),
     resume: bool = False,
+    record: bool = False,
 ) -> RunRecord:
     """One run with progress on stderr and its files in ``folder``."""
     from fedsage.methods import find_method
@@ -184,7 +188,9 @@ def run_into(
     command = shlex.join(["fedsage", *sys.argv[1:]])
     with rounds(label, num_rounds(settings)) as progress:
         observe = Shown(progress, settings.data.owners)
-        result = run_in_folder(settings, folder, observe, force, resume, trackers, command)
+        result = run_in_folder(
+            settings, folder, observe, force, resume, trackers, command, record
+        )
     return result.record
 
 

@@ -18,10 +18,21 @@ from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import Message, decode, encode
 
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
+OnFrames: TypeAlias = Callable[[int, Procedure[Any, Any, Any], OwnerId, bytes, bytes], None]
 
 
 def ignore_message(owner: OwnerId, message: Message) -> None:
     """For callers that record nothing."""
+
+
+def ignore_frames(
+    exchange: int,
+    procedure: Procedure[Any, Any, Any],
+    owner: OwnerId,
+    asked: bytes,
+    answer: bytes,
+) -> None:
+    """For callers that keep no bytes."""
 
 
 def no_links(owner: OwnerId) -> Sequence[Link]:
@@ -59,6 +70,8 @@ class InProcessEngine(Engine):
         self._pool = ThreadPoolExecutor(workers, "owner", torch.set_num_threads, (threads,))
         self._map = map if workers == 1 else self._pool.map
         self._on_message = on_message
+        self.on_frames: OnFrames = ignore_frames
+        self.exchanges = 0  # carried so far
 
     def carry(
         self,
@@ -69,26 +82,26 @@ class InProcessEngine(Engine):
         """Requests there and replies back, as bytes, which are counted."""
         frame_for = encoder(requests)
 
-        def one(i: OwnerId) -> tuple[int, int, Reply]:
+        def one(i: OwnerId) -> tuple[bytes, bytes, Reply]:
             frame = frame_for(i)
             asked = self.doors[i].asked(procedure.name)
             request = decode(asked.request, frame)
             door, keeper = self.doors[i], self.keepers[i]
-            about_masks = door.about_masks(asked)
-            reply = (
-                asked.run(door.masks, request)
-                if about_masks
-                else keeper.perform(asked, request)
-            )
+            if door.about_masks(asked):
+                reply = asked.run(door.masks, request)
+            else:
+                reply = keeper.perform(asked, request)
             answer = door.let_out(asked, reply, lot)
-            return len(frame), len(answer), decode(procedure.reply, answer)
+            return frame, answer, decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}
         traffic = self.traffic[procedure.phase]
         for i, (asked, answered, reply) in zip(requests, self._map(one, requests), strict=True):
-            traffic.down += asked
-            traffic.up += answered
+            traffic.down += len(asked)
+            traffic.up += len(answered)
             replies[i] = reply
+            self.on_frames(self.exchanges, procedure, i, asked, answered)
+        self.exchanges += 1
         for i, request in requests.items():
             self._on_message(i, request)
             self._on_message(i, replies[i])

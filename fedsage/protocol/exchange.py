@@ -44,6 +44,10 @@ class Hidden(Protocol):
         """As :meth:`Exchange.sum`."""
 
 
+def ignore_sum(procedure: Procedure[Any, Any, Any], total: Any) -> None:
+    """For callers that keep no sums."""
+
+
 def add_up(replies: Sequence[Reply]) -> Reply:
     """The sum of replies, number by number, in the order of their owners."""
     return reduce(added, replies)
@@ -71,6 +75,7 @@ class Exchange:
         self.engine, self.agreed, self.journal = engine, plan, journal
         self.on_round, self.hidden = on_round, hidden
         self.guard = Guard()
+        self.on_sum: Callable[[Procedure[Any, Any, Any], Any], None] = ignore_sum
         self.stopping = False  # whether the round that is over was the last of its phase
         self.misses: list[Miss] = []  # whoever reads them takes them out
         self.taken = dict.fromkeys(engine.owners, Taken())
@@ -117,7 +122,9 @@ class Exchange:
             raise ProtocolError(
                 f"Nobody answered {procedure.name}. Check that the owners are running."
             )
-        return combine(list(replies.values()))
+        total = combine(list(replies.values()))
+        self.on_sum(procedure, total)
+        return total
 
     def sum_and_each(
         self, procedure: Procedure[Any, Request, Reply], request: Request

@@ -77,6 +77,7 @@ class HiddenSums:
                 f"The sum of {procedure.name} has {wrong}. One of these owners sent what no "
                 f"training leads to, and masks hide which: {names}."
             )
+        exchange.on_sum(procedure, total)
         return total
 
     def lot_for(self, asked: Collection[OwnerId]) -> int:

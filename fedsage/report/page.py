@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from fedsage.readable import all_phases, both_ways, owners_of, size, times_less
+from fedsage.report.audited import audited
 from fedsage.report.charts import bar_chart, legend
 from fedsage.report.learned import confusions, curves, labels, mending
 from fedsage.report.parts import figure, section, side_by_side, spread, table
@@ -26,8 +27,8 @@ def page(runs: Sequence[Run]) -> str:
     first = runs[0].result
     where = f"{first['dataset']}, {owners_of(first['owners'], first['partition'])}"
     sections = [headline(groups), curves(groups), owners(runs[0]), labels(groups),
-                confusions(groups), mending(groups), absences(runs), costs(groups),
-                repeat(runs)]  # fmt: skip
+                confusions(groups), mending(groups), absences(runs), audited(runs),
+                costs(groups), repeat(runs)]  # fmt: skip
     body = "".join(section for section in sections if section)
     asset = files("fedsage.report").joinpath
     return (

@@ -76,6 +76,7 @@ def run_config(
     observe: Observer = ignore_event,
     out: Path | None = None,
     checkpoint: Path | None = None,
+    record: Path | None = None,
 ) -> RunResult:
     """Load and cut the graph that ``config`` names, then train and judge."""
     chosen_by_name(config)  # before anything is loaded
@@ -85,14 +86,14 @@ def run_config(
         config = with_folders(config)
         with watch.phase("load"):
             owners, schema, scale = owners_in(data.dataset)
-        result = execute(config, owners, None, watch, observe, out, checkpoint)
+        result = execute(config, owners, None, watch, observe, out, checkpoint, record=record)
         models = [replace(model, schema=schema, scale=scale) for model in result.models]
         return replace(result, models=models if schema else result.models)
     with watch.phase("load"):
         graph = load(data.dataset, **config.synthetic.model_dump())
     with watch.phase("partition"):
         owners = partition(graph, data.owners, data.partition, config.run.seed)
-    return execute(config, owners, graph, watch, observe, out, checkpoint)
+    return execute(config, owners, graph, watch, observe, out, checkpoint, record=record)
 
 
 def with_folders(config: Config) -> Config:
@@ -113,11 +114,13 @@ def execute(
     out: Path | None = None,
     checkpoint: Path | None = None,
     given: Given = AS_NAMED,
+    record: Path | None = None,
 ) -> RunResult:
     """Train by the method that ``config`` names, or by what is given; query test nodes.
 
     An event says when everything was found right and training can begin. Rounds are kept in
-    the folder ``checkpoint``; a run that was stopped goes on from there.
+    the folder ``checkpoint``; a run that was stopped goes on from there. Messages are kept
+    in the folder ``record``.
     """
     if config.run.engine != "inprocess":
         raise ConfigError(
@@ -125,6 +128,7 @@ def execute(
             f"'fedsage run --engine {config.run.engine}', or leave the setting out."
         )
     setup = prepare(config, owners, graph, given.method, given.rule)
+    check_recorded(setup, record)
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
     kernel = model.chosen_kernel
@@ -143,13 +147,22 @@ def execute(
 
     with dense_threads(config.run.threads), collector_spared():
         with watch.phase("training"):
-            trained = train(setup, watch, on_event, checkpoint)
+            trained = train(setup, watch, on_event, checkpoint, record)
         with watch.phase("evaluation"):
             facts = facts_of(setup, trained, out)
-    record = record_of(config, watch, trained.outcomes, trained.traffic, facts)
+    found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
     models = [NodeClassifier(shape, one.classifier.phi, names) for one in trained.outcomes]
-    return RunResult(record, history, models)
+    return RunResult(found, history, models)
+
+
+def check_recorded(setup: Setup, record: Path | None) -> None:
+    """Refuse to keep messages where there are none."""
+    if record is not None and setup.method.topology != "federated":
+        raise ConfigError(
+            f"--record keeps what owners send, but with {setup.method.name} nothing leaves an "
+            "owner. Take fedsage or fedsage+, or leave it out."
+        )
 
 
 def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:

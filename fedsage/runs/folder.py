@@ -16,10 +16,11 @@ from fedsage.files import PARTIAL, write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
+from fedsage.runs.recording import MESSAGES
 
 RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
 SETTINGS = "settings.json"  # in the checkpoint
-OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json")
+OURS = (RESULT, HISTORY, "model.safetensors", "model.json", "compare.json", "audit.json")
 EARLIER = {"neighgen": "mending", "classifier": "training", "evaluate": "evaluation"}
 
 
@@ -55,8 +56,9 @@ def claim(folder: Path, resume: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for path in [*(folder / name for name in OURS), *folder.glob(f".*{PARTIAL}")]:
             path.unlink(missing_ok=True)
-        if not resume and (folder / CHECKPOINT).is_dir():
-            shutil.rmtree(folder / CHECKPOINT)
+        for inside in (MESSAGES,) if resume else (MESSAGES, CHECKPOINT):
+            if (folder / inside).is_dir():
+                shutil.rmtree(folder / inside)
     except OSError as error:
         raise ConfigError(
             f"--out {folder} cannot be written ({error.strerror}). Choose another folder."

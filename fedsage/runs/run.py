@@ -54,6 +54,7 @@ def run(
     out: Path | str | None = None,
     resume: bool = False,
     force: bool = False,
+    record: bool = False,
 ) -> RunResult:
     """Train ``method`` on the owners' subgraphs and judge it.
 
@@ -78,6 +79,7 @@ def run(
         out: A folder for the result; the same as the command line writes.
         resume: Go on with the run in ``out`` that was stopped.
         force: Replace what ``out`` holds.
+        record: Keep every message in ``out``, for ``fedsage audit``.
     """
     own = method if isinstance(method, Method) else None
     rule = aggregate if callable(aggregate) else None
@@ -94,17 +96,19 @@ def run(
         checkpoint = folder / CHECKPOINT if folder else None
         watch = Stopwatch(observe)
         return execute(
-            config, owners, evaluate_on, watch, observe, folder, checkpoint, Given(own, rule)
-        )
+            config, owners, evaluate_on, watch, observe, folder, checkpoint, Given(own, rule),
+            folder if record else None,
+        )  # fmt: skip
 
     def observe(event: Event) -> None:
         for callback in callbacks if event.what == "round" else ():
             callback(event)
 
     if folder is None:
-        if resume or force:
-            raise ConfigError("resume and force need out, the folder of the run.")
+        if resume or force or record:
+            raise ConfigError("resume, force and record need out, the folder of the run.")
         return go(observe)
+    check_whole_recording(record, resume)
     return into_folder(go, config, folder, observe, force, resume, command="fedsage.run(…)")
 
 
@@ -116,13 +120,25 @@ def run_into(
     resume: bool = False,
     trackers: Sequence[str] = (),
     command: str = "",
+    record: bool = False,
 ) -> RunResult:
-    """Run what ``config`` names, with its files in ``folder``."""
+    """Run what ``config`` names in ``folder``; with ``record``, its messages are kept too."""
+    check_whole_recording(record, resume)
 
     def go(observe: Observer) -> RunResult:
-        return run_config(config, observe, folder, folder / CHECKPOINT)
+        kept = folder if record else None
+        return run_config(config, observe, folder, folder / CHECKPOINT, kept)
 
     return into_folder(go, config, folder, observe, force, resume, trackers, command)
+
+
+def check_whole_recording(record: bool, resume: bool) -> None:
+    """Refuse to record half of a run."""
+    if record and resume:
+        raise ConfigError(
+            "A run that was stopped cannot be recorded: messages of before are missing. Leave "
+            "out --record, or start a new run."
+        )
 
 
 def into_folder(

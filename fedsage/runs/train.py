@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedsage.protocol.procedures import Phase, in_sums
 from fedsage.protocol.progress import Journal, RoundRecord
 from fedsage.protocol.server import Rule
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
+from fedsage.runs.recording import Recorder
 from fedsage.runs.setup import Setup, data_owners
 
 
@@ -38,12 +40,16 @@ class Trained:
 
 
 def train(
-    setup: Setup, watch: Stopwatch, observe: Observer, checkpoint: Path | None
+    setup: Setup,
+    watch: Stopwatch,
+    observe: Observer,
+    checkpoint: Path | None,
+    record: Path | None = None,
 ) -> Trained:
     """Run the method.
 
     With ``checkpoint``, every round is kept in that folder, and a run that was stopped goes
-    on after the last round in it.
+    on after the last round in it. With ``record``, every message is kept in that folder.
     """
     groups = data_owners(setup)
     together = setup.method.topology == "federated"
@@ -67,11 +73,24 @@ def train(
             owner=owners[0].id if setup.method.topology == "alone" else None,
             searching=owners if together else (),
         )
-        outcomes.append(
-            run_method(exchange, setup.config, setup.way, setup.rule, watch, setup.method.train)
-        )
+        with recording(exchange, record):
+            outcomes.append(
+                run_method(
+                    exchange, setup.config, setup.way, setup.rule, watch, setup.method.train
+                )
+            )
         resumed = max(resumed, getattr(exchange.journal, "resumed", 0))
     return Trained(outcomes, traffic, [owner for group in groups for owner in group], resumed)
+
+
+def recording(exchange: Exchange, record: Path | None) -> ExitStack:
+    """While it is open, messages are kept in that folder, if there is one."""
+    stack = ExitStack()
+    if record is not None:
+        assert isinstance(exchange.engine, InProcessEngine)
+        recorder = stack.enter_context(Recorder(record))
+        exchange.engine.on_frames, exchange.on_sum = recorder.carried, recorder.summed
+    return stack
 
 
 def run_method(

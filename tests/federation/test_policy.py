@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fedsage.audit.attacks.hostile_settings import HOSTILE, WITHIN, agreed_to
 from fedsage.config import Config, load_config
 from fedsage.data.load import load
 from fedsage.data.npz import save_graph
@@ -35,7 +35,6 @@ from fedsage.layering import Settings, overlaid
 from fedsage.mending.way import WAYS
 from fedsage.methods import METHODS
 from fedsage.models.backbone import BACKBONES
-from fedsage.privacy.attacks.hostile_settings import HOSTILE, WITHIN, agreed
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.server import RULES as AGGREGATION
 from fedsage.protocol.wire import encode
@@ -100,10 +99,9 @@ def test_settings_that_others_may_use_are_refused_by_a_line(
 
 
 def test_none_of_twelve_is_agreed_to_and_presets_are() -> None:
-    refuses = partial(refusal, DEFAULT)
     assert len(HOSTILE) == 12
-    assert agreed(refuses) == agreed(refuses, WITHIN) == []
-    assert agreed(refuses, {"best": {}, "two owners": {"data": {"owners": 2}}}) != []
+    assert agreed_to(DEFAULT, HOSTILE) == agreed_to(DEFAULT, WITHIN) == []
+    assert agreed_to(DEFAULT, {"best": {}, "two owners": {"data": {"owners": 2}}}) != []
     for preset in ("paper", "best"):
         check(DEFAULT, load_config(preset=preset), "east", lambda: enough(50, 30))
 

@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 import torch
 
+from fedsage.audit.attacks.poisoning import Poison
 from fedsage.config import load_config
 from fedsage.data.load import load
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.privacy.attacks.poisoning import Poison
+from fedsage.models.parameters import sha256_of
 from fedsage.protocol import guard
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import room_of, too_large
@@ -98,7 +98,7 @@ def test_hits_are_of_the_same_nodes_in_every_round(how: str, set_up: SetUp) -> N
 def poisoned(setup: Setup, bad: int, factor: float, least: int) -> Exchange:
     """A run in which one owner multiplies its updates at its own door."""
     (owners,) = data_owners(setup)
-    link = Poison(factor, lambda: parameters_of(owners[bad].model), len(owners))
+    link = Poison(factor, owners[bad])
     engine = InProcessEngine(owners, links=lambda i: [link] if i == bad else [])
     engine.min_owners = least
     return Exchange(engine, setup.plan)

@@ -1,13 +1,12 @@
-"""Who attacks: a hostile server. By what: settings that owners are asked to agree to.
-
-Each of them would bend what leaves an owner until it shows single nodes, or take the owner's
-machine. Chance level: 0 of 12, as an owner can say no to all of them.
-"""
+"""Hostile settings: a server proposes runs that would show single nodes, or break owners."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from fedsage.audit.case import Case
+from fedsage.audit.finding import Attempt, Finding, attack
+from fedsage.federation.policy import DEFAULT, Policy, refusal
 from fedsage.layering import Settings
 
 HOSTILE: Mapping[str, Settings] = {
@@ -41,16 +40,21 @@ WITHIN: Mapping[str, Settings] = {
     "nine of ten nodes hidden": {"mend": {"how": "neighgen"}, "neighgen": {"hide_ratio": 0.9}},
     "4,000 directions": {"traffic": {"how": "low-rank", "rank": 4000}},
 }  # the same, as far as any settings may go: here only an owner's policy says no
+ATTEMPT = Attempt(
+    "hostile-settings",
+    "hostile server",
+    "whether owners agree to settings that it made up",
+    f"proposals of {len(HOSTILE)} agreed to",
+)
 
 
-def agreed(
-    refusal: Callable[[Settings], str | None], asked: Mapping[str, Settings] = HOSTILE
-) -> list[str]:
-    """Which of them an owner agrees to.
+@attack("hostile-settings")
+def hostile_settings(case: Case) -> Finding:
+    """How many of the hostile proposals does an owner with the default policy agree to?"""
+    agreed = agreed_to(DEFAULT, HOSTILE) + agreed_to(DEFAULT, WITHIN)
+    return ATTEMPT.found(len(agreed), 0, bool(agreed), note=", ".join(agreed))
 
-    Args:
-        refusal: Why an owner does not agree to settings; None where it does. For an owner with
-            the default policy: ``partial(federation.policy.refusal, DEFAULT)``.
-        asked: The settings, each laid over a preset, by what is bad about them.
-    """
-    return [name for name, settings in asked.items() if refusal(settings) is None]
+
+def agreed_to(policy: Policy, asked: Mapping[str, Settings]) -> list[str]:
+    """Which proposals an owner with that policy agrees to."""
+    return [name for name, settings in asked.items() if refusal(policy, settings) is None]

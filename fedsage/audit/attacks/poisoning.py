@@ -1,0 +1,133 @@
+"""Poisoning: one owner of five sends thirty times its update, the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsage.audit.case import Case
+from fedsage.audit.finding import Attempt, Finding, attack
+from fedsage.config import Config
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.simulated import hide_sums
+from fedsage.errors import FedSageError
+from fedsage.graph.partition import partition
+from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.protocol.common import ROOTS, SQUARES, Change
+from fedsage.protocol.door import Link
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.following import follower
+from fedsage.protocol.messages import ClassifierUpdate, OwnerId
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Procedure, in_sums
+from fedsage.protocol.server import share_of_hits
+from fedsage.runs.events import Stopwatch, ignore_event
+from fedsage.runs.setup import Setup, data_owners, prepare
+from fedsage.runs.train import run_method
+
+OWNERS, ROUNDS, FACTOR, POINTS = 5, 20, -30, 0.02
+ATTEMPT = Attempt(
+    "poisoning",
+    "hostile owner",
+    f"its own update, times {FACTOR}; one of {OWNERS} owners",
+    "accuracy",
+)
+
+
+@attack("poisoning")
+def poisoning(case: Case) -> Finding:
+    """Can one owner spoil the classifier of all? Beside it, the accuracy without it."""
+    graph = case.setup.graph
+    if graph is None:
+        return ATTEMPT.not_run("the graph cannot be cut for five owners: nobody holds it")
+    config = for_five(case.setup.config)
+    try:
+        setup = prepare(config, partition(graph, OWNERS, "random", config.run.seed), graph)
+        clean, _ = accuracy(setup, hostile=False)
+    except FedSageError as error:
+        return ATTEMPT.not_run(f"there is no run with five owners: {error}")
+    try:
+        spoiled, note = accuracy(setup, hostile=True)
+    except FedSageError as error:
+        spoiled, note = 0.0, f"the run ended: {error}"
+    return ATTEMPT.found(spoiled, clean, spoiled < clean - POINTS, note=note)
+
+
+def for_five(config: Config) -> Config:
+    """The same settings, for five owners and few rounds, without mending."""
+    data = config.data.model_copy(update={"owners": OWNERS, "partition": "random"})
+    rounds = min(ROUNDS, config.classifier.rounds_c)
+    classifier = config.classifier.model_copy(update={"rounds_c": rounds})
+    run = config.run.model_copy(update={"method": "fedsage"})
+    changed = {"data": data, "classifier": classifier, "run": run}
+    return config.model_copy(update=changed)
+
+
+def accuracy(setup: Setup, hostile: bool) -> tuple[float, str]:
+    """On the owners' test nodes; and how often somebody was left out of a round."""
+    (owners,) = data_owners(setup)
+
+    def links(i: OwnerId) -> Sequence[Link]:
+        return [Poison(FACTOR, owners[0])] if hostile and i == 0 else []
+
+    engine = InProcessEngine(owners, links=links)
+    engine.min_owners = OWNERS - 1
+    exchange = Exchange(engine, setup.plan)
+    if in_sums(setup.plan.config):
+        hide_sums(exchange, engine)
+    watch, train = Stopwatch(ignore_event), setup.method.train
+    outcome = run_method(exchange, setup.config, setup.way, setup.rule, watch, train)
+    share = share_of_hits(outcome.tested, outcome.view)
+    return share, f"the guard left it out {len(exchange.misses)} times"
+
+
+@dataclass(slots=True)
+class Poison:
+    """A link of an owner's door: the owner's update, times ``factor``.
+
+    Args:
+        factor: For example −30: far back, away from where training goes.
+        owner: Who is hostile. It knows all that an owner knows, and proves what it sends.
+        gradients: Whether the optimizer's first moments are multiplied too.
+    """
+
+    factor: float
+    owner: DataOwner
+    gradients: bool = True
+    start: Parameters = field(default_factory=dict)  # φ, as it was received
+
+    def __call__(self, procedure: Procedure[Any, Any, Any], reply: Any) -> Any:
+        """What leaves in place of the reply."""
+        if isinstance(reply, ClassifierUpdate):
+            return replace(reply, phi=self.far(reply.phi), moments=self.more(reply.moments))
+        if isinstance(reply, Change):
+            parts = {name: self.times(name, part) for name, part in reply.parts.items()}
+            mine = follower(self.owner)
+            assert mine.common is not None  # it has just trained from there
+            return mine.with_proof(mine.common, replace(reply, parts=parts))
+        if procedure.name == DataOwner.receive_classifier.name:
+            self.start = parameters_of(self.owner.model)
+        return reply
+
+    def far(self, phi: Parameters) -> Parameters:
+        """φ + factor · (φ_i − φ)."""
+        start = self.start
+        return {name: start[name] + self.factor * (w - start[name]) for name, w in phi.items()}
+
+    def more(self, moments: Parameters) -> Parameters:
+        """First moments as if gradients had been as much larger."""
+        first = {name for name in moments if self.gradients and name.endswith(".exp_avg")}
+        return {
+            n: moment * self.factor if n in first else moment for n, moment in moments.items()
+        }
+
+    def times(self, name: str, numbers: Tensor) -> Tensor:
+        """Whole numbers times ``factor``, as far as an owner's share of the ring goes."""
+        if name in (SQUARES, ROOTS):
+            return numbers
+        most = torch.iinfo(numbers.dtype).max // len(self.owner.plan.nodes)
+        return (numbers.double() * self.factor).round().clamp(-most, most).to(numbers.dtype)

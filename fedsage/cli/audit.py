@@ -1,0 +1,107 @@
+"""``fedsage audit``: attack a run, and say what came of it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsage.cli import options, show
+from fedsage.cli.progress import Shown, ensure_here, rounds
+from fedsage.cli.run import num_rounds, run_name, unused_folder
+from fedsage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsage.audit.audit import Audit
+    from fedsage.audit.finding import Finding
+    from fedsage.config import Config
+
+
+def audit(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="a folder of 'fedsage run --record' (default: a new run)"),
+    ] = None,
+    dataset: options.Dataset = None,
+    owners: options.Owners = None,
+    partition: options.PartitionBy = None,
+    method: options.Method = None,
+    privacy: options.Privacy = None,
+    seed: options.Seed = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="one owner, few shadow runs: within two minutes")
+    ] = False,
+    out: options.Out = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Attack a run as a server, an owner or anybody could, beside what chance would give."""
+    flags = {"dataset": dataset, "owners": owners, "partition": partition, "method": method,
+             "privacy": privacy, "seed": seed, "preset": preset, "config": config,
+             "assignments": assignments}  # fmt: skip
+    if run is not None and (options.given(**flags) or out or force):
+        raise ConfigError(
+            "A recorded run has its settings: give its folder and at most --quick and --json."
+        )
+    if run is None:
+        settings = options.config_from(**flags)  # type: ignore[arg-type]
+        run = out or unused_folder(run_name(settings, "audit"))
+        new_run(settings, run, force)
+    from fedsage.audit.audit import audit as attack_all
+    from fedsage.audit.audit import write_audit
+    from fedsage.audit.prepare import recorded_case
+
+    def on_attack(name: str) -> None:
+        print(f"{name} …", file=sys.stderr, flush=True)
+
+    found = attack_all(recorded_case(run, quick), on_attack)
+    write_audit(run, found)
+    if json:
+        show.print_json(asdict(found) | {"out": str(run)})
+    else:
+        print_audit(found)
+        print(f"Written to {run}")
+
+
+def new_run(settings: Config, folder: Path, force: bool) -> None:
+    """A recorded run, made to be attacked."""
+    from fedsage.audit.prepare import run_for_audit
+
+    ensure_here(settings.data.dataset)
+    with rounds(f"audit, seed {settings.run.seed}", num_rounds(settings)) as progress:
+        observe = Shown(progress, settings.data.owners)
+        command = shlex.join(["fedsage", *sys.argv[1:]])
+        run_for_audit(settings, folder, observe, force, command)
+
+
+def print_audit(found: Audit) -> None:
+    """A table, and below it what is to be known of each figure."""
+    rows = [
+        (one.name, one.attacker, one.figure, number(one.value), number(one.chance),
+         number(one.sum), one.verdict)
+        for one in found.attacks
+    ]  # fmt: skip
+    columns = ("attack", "attacker", "figure", "value", "chance", "on the sum", "verdict")
+    title = (
+        f"{found.method} on {found.dataset}, {found.owners} owners, seed {found.seed}, privacy "
+        f"{found.privacy}, traffic {found.traffic}{', quick' if found.quick else ''}"
+    )
+    show.print_table(title, columns, rows)
+    show.print_words("Notes", {one.name: note(one) for one in found.attacks})
+
+
+def number(value: float | None) -> str:
+    """A figure."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def note(one: Finding) -> str:
+    """What an attacker sees, and what else was found."""
+    return f"{one.sees}. {one.note}".strip()

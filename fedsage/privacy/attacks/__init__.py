@@ -1,1 +1,0 @@
-"""Known attacks, one small file each."""

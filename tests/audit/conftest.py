@@ -1,0 +1,83 @@
+"""Recorded runs on a synthetic graph whose owners have fewer rows than features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedsage.audit.case import Case
+from fedsage.audit.prepare import recorded_case, run_for_audit
+from fedsage.config import load_config
+from fedsage.rng import generator
+from fedsage.runs.events import ignore_event
+from fedsage.runs.recording import Line, Recording
+from fedsage.threads import dense_threads
+from tests.cli.conftest import fedsage  # noqa: F401
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "data": {"dataset": "synthetic", "owners": 3},
+    "synthetic": {"nodes": 300, "classes": 3, "features": 300, "words": 8.0},
+    "model": {"widths": [32, 16], "dropout": 0.0},
+    "classifier": {"rounds_c": 16, "batch_size": 16},
+}
+MakeCase = Callable[..., Case]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """As an audit has it."""
+    with dense_threads(1):
+        yield
+
+
+@pytest.fixture(scope="session")
+def case_of(tmp_path_factory: pytest.TempPathFactory) -> MakeCase:
+    """A recorded run, by its way of mending and the form of its messages."""
+    made: dict[str, Case] = {}
+
+    def make(way: str = "subspace", how: str = "full", **sections: dict[str, object]) -> Case:
+        key = f"{way} {how} {sections}"
+        if key not in made:
+            folder = tmp_path_factory.mktemp("audit") / "run"
+            chosen = {"run": {"method": f"fedsage+{way}"}, "traffic": {"how": how, "rank": 4}}
+            config = load_config(SETTINGS, chosen, sections)
+            run_for_audit(config, folder, ignore_event, False, "")
+            made[key] = recorded_case(folder, quick=True)
+        return made[key]
+
+    return make
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked(Recording):
+    """The same messages, each whole number of one owner's made uniformly random."""
+
+    def message(self, line: Line) -> Any:
+        found = Recording.message(self, line)
+        if line.way != "up" or line.procedure not in ("local_change_c", "sketch_in_whole"):
+            return found
+        stream = generator(line.start, "mask")
+
+        def noise(numbers: Tensor) -> Tensor:
+            size = torch.iinfo(numbers.dtype)
+            drawn = stream.integers(size.min, size.max, numbers.shape, endpoint=True)
+            return torch.from_numpy(drawn).to(numbers.dtype)
+
+        if line.procedure == "sketch_in_whole":
+            return replace(found, product=noise(found.product))
+        return replace(found, parts={part: noise(one) for part, one in found.parts.items()})
+
+
+@pytest.fixture(scope="session")
+def masked_case(case_of: MakeCase) -> Case:
+    """A run whose server sees noise of each owner, and the sums."""
+    case = case_of(how="low-rank")
+    found = case.recording
+    masked = Masked(Path(found.folder), found.lines, found.procedures)
+    return replace(case, recording=masked, quick=False, read={})

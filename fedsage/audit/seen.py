@@ -86,7 +86,8 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
         )
         weight = moved[name] / (-case.plan.config.classifier.eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
-        yield weight if roots is None else weight * roots.double().reshape(shape)
+        alone = party is not None and case.masked  # those are of the sum, and not of this owner
+        yield weight if roots is None or alone else weight * roots.double().reshape(shape)
 
 
 def moves(case: Case, party: Party, held: Sequence[Common]) -> Iterator[Parameters]:

@@ -8,6 +8,7 @@ a message, since products may round otherwise where they lie otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -82,6 +83,7 @@ class Common:
     bases: Parameters  # Q, of large weights
     partners: Parameters  # P: the last products with Q
     exponents: dict[str, Exponents]  # of units, by part
+    usual: float  # how far an owner's change went in the last round, as far as it was sent
     stepping: Lock = field(default_factory=Lock)
     next: WeakValueDictionary[str, Common] = field(default_factory=WeakValueDictionary)
 
@@ -203,6 +205,7 @@ class Common:
             under("next", guide),
             under("left", total.parts),
             self.next_exponents(total),
+            self.next_usual(total),
         )
 
     def next_first(self, name: str, new: Tensor, second: Parameters, pace: Pace) -> Tensor:
@@ -233,6 +236,20 @@ class Common:
             finest = exponents_for(largest, self.ring(part, self.t + 1), before)
             found[part] = np.maximum(finest, finest.max() - SPREAD)
         return found
+
+    def next_usual(self, total: Change) -> float:
+        """How far an owner's change went in this round: the root of the mean square."""
+        mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
+        ends = np.cumsum([len(before) for before in self.exponents.values()])
+        by_part = zip(self.exponents, np.split(mean, ends[:-1]), strict=True)
+        return math.sqrt(sum(float(ms @ self.heights(part)) for part, ms in by_part))
+
+    def heights(self, part: str) -> np.ndarray:
+        """How many numbers each mean square of a part is of; none where a part is another's."""
+        if part == REST:
+            return np.array([self.phi[name].numel() for name in self.small], np.float64)
+        long = self.partners[part.removeprefix(LEFT)].shape[0] if part.startswith(LEFT) else 0
+        return np.full(len(self.exponents[part]), float(long))
 
     def guide(self, total: Change) -> Parameters:
         """What is the server's to say: the next Q, and the part of Δ in P that Q misses.

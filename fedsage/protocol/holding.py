@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +20,8 @@ from fedsage.protocol.common import RIGHT, Common, room
 from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.plan import Plan
+
+ROUGHLY = 4.0  # times as far as a step of η each would take them, weights may go at first
 
 
 @lru_cache(maxsize=4)
@@ -37,7 +41,7 @@ def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: fl
     partners: Parameters = {}
     exponents: dict[str, Exponents] = {}
     common = Common(
-        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents
+        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents, 0.0
     )
     for name in large:
         long, short = sides(phi[name].shape)
@@ -50,12 +54,14 @@ def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: fl
         exponents[part] = exponents_for(each, common.ring(part, 0))
     if has_moments(config.classifier):
         common.first.update({name: torch.zeros_like(one) for name, one in phi.items()})
-    return common
+    numbers = sum(float(common.heights(part).sum()) for part in exponents)
+    return replace(common, usual=size / ROUGHLY * math.sqrt(numbers))
 
 
 def packed(common: Common) -> Classifier:
     """All of it as a message, for who was away, and as it is kept on disk."""
-    numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last]
+    numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last,
+               common.usual]  # fmt: skip
     groups: dict[str, Mapping[str, Tensor]] = {
         "first": common.first, "second": common.second, "bases": common.bases,
         "partners": common.partners,
@@ -70,10 +76,10 @@ def packed(common: Common) -> Classifier:
 def unpacked(config: Config, classifier: Classifier) -> Common:
     """The inverse of ``packed``."""
     memory = classifier.moments
-    owners, weight, t, steps, last = memory["numbers"].tolist()
+    owners, weight, t, steps, last, usual = memory["numbers"].tolist()
     exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
     return Common(
         config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
         under("first", memory), under("second", memory), under("bases", memory),
-        under("partners", memory), exponents,
+        under("partners", memory), exponents, usual,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -16,6 +17,8 @@ from fedsage.protocol.common import FIXED, RIGHT, ROOTS, SQUARES, Change, Common
 from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.messages import ClassifierUpdate
 from fedsage.rng import Stream
+
+CLIP = 1.5  # times as far as usual; honest owners go 1.4 times as far, rarely 1.8
 
 
 def change_of(
@@ -33,6 +36,9 @@ def change_of(
         for name, change in changes.items()
         for part, value in products(common, name, change).items()
     }
+    if (within := clipped(common, values, share)) < 1:
+        changes = {name: change * within for name, change in changes.items()}
+        values = {part: value * within for part, value in values.items()}
     squares = [mean_squares(common, part, values[part]) for part in common.exponents]
     values[SQUARES] = torch.cat(squares)
     if common.looks:
@@ -45,6 +51,14 @@ def change_of(
         feedback[name] = less(change, common, name, parts, share)
     weight = round(update.weight * 2**FIXED)
     return Change(parts, weight, steps * weight, round(update.loss * 2**FIXED), 1)
+
+
+def clipped(common: Common, values: Parameters, share: float) -> float:
+    """The share of a change that is kept: no owner goes much further than owners usually do."""
+    sent = [one for part, one in values.items() if not part.startswith(RIGHT)]
+    far = math.hypot(*(float(torch.linalg.vector_norm(one)) for one in sent))
+    most = CLIP * common.usual * max(1.0, share)
+    return most / far if far > most else 1.0
 
 
 def products(common: Common, name: str, change: Tensor) -> Parameters:

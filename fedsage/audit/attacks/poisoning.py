@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from fedsage.protocol.common import ROOTS, SQUARES, Change
 from fedsage.protocol.door import Link
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.following import follower
-from fedsage.protocol.messages import ClassifierUpdate, OwnerId
+from fedsage.protocol.messages import Ask, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, in_sums
 from fedsage.protocol.server import share_of_hits
@@ -29,6 +29,7 @@ from fedsage.runs.events import Stopwatch, ignore_event
 from fedsage.runs.setup import Setup, data_owners, prepare
 from fedsage.runs.train import run_method
 
+Turn: TypeAlias = Callable[[DataOwner], Sequence[Link]]  # an owner into a hostile one
 OWNERS, ROUNDS, FACTOR, POINTS = 5, 20, -30, 0.02
 ATTEMPT = Attempt(
     "poisoning",
@@ -47,14 +48,47 @@ def poisoning(case: Case) -> Finding:
     config = for_five(case.setup.config)
     try:
         setup = prepare(config, partition(graph, OWNERS, "random", config.run.seed), graph)
-        clean, _ = accuracy(setup, hostile=False)
+        clean, _ = accuracy(setup, honest)
     except FedSageError as error:
         return ATTEMPT.not_run(f"there is no run with five owners: {error}")
-    try:
-        spoiled, note = accuracy(setup, hostile=True)
-    except FedSageError as error:
-        spoiled, note = 0.0, f"the run ended: {error}"
+    spoiled, note = spoiled_by(setup, by_link)
+    if case.masked:
+        within, _ = spoiled_by(setup, by_training)
+        note = f"{note}; {within:.3f} if its software is as it was, which clips"
     return ATTEMPT.found(spoiled, clean, spoiled < clean - POINTS, note=note)
+
+
+def spoiled_by(setup: Setup, how: Turn) -> tuple[float, str]:
+    """The accuracy that is left, and what became of the hostile owner."""
+    try:
+        return accuracy(setup, how)
+    except FedSageError as error:
+        return 0.0, f"the run ended: {error}"
+
+
+def honest(owner: DataOwner) -> Sequence[Link]:
+    """Everybody does as agreed."""
+    return []
+
+
+def by_link(owner: DataOwner) -> Sequence[Link]:
+    """Another software at one owner's door, which keeps to no limit but the ring's."""
+    return [Poison(FACTOR, owner)]
+
+
+def by_training(owner: DataOwner) -> Sequence[Link]:
+    """Our software, but what is trained is turned round."""
+    trains = owner.local_update_c
+
+    def turned(ask: Ask) -> ClassifierUpdate:
+        start = parameters_of(owner.model)
+        start = {name: weight.clone() for name, weight in start.items()}
+        update = trains(ask)
+        phi = {name: one + FACTOR * (update.phi[name] - one) for name, one in start.items()}
+        return replace(update, phi=phi)
+
+    owner.local_update_c = turned
+    return []
 
 
 def for_five(config: Config) -> Config:
@@ -67,12 +101,12 @@ def for_five(config: Config) -> Config:
     return config.model_copy(update=changed)
 
 
-def accuracy(setup: Setup, hostile: bool) -> tuple[float, str]:
+def accuracy(setup: Setup, how: Turn) -> tuple[float, str]:
     """On the owners' test nodes; and how often somebody was left out of a round."""
     (owners,) = data_owners(setup)
 
     def links(i: OwnerId) -> Sequence[Link]:
-        return [Poison(FACTOR, owners[0])] if hostile and i == 0 else []
+        return how(owners[0]) if i == 0 else []
 
     engine = InProcessEngine(owners, links=links)
     engine.min_owners = OWNERS - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, PositiveFloat, ValidationError, model_validator
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.layering import Settings, explained, overlaid
@@ -21,7 +21,6 @@ Rounds: TypeAlias = Annotated[int, Field(ge=1, le=10**5)]
 OrNone: TypeAlias = Annotated[int, Field(ge=0, le=10**5)]
 Batch: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]  # may be all there is
 Threads: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
-Rate: TypeAlias = Annotated[float, Field(gt=0, le=100)]  # of learning
 Weight: TypeAlias = Annotated[float, Field(ge=0, le=10**6)]  # of a term of a loss
 Head: TypeAlias = Literal["relu", "l2", "direct"]
 Norm: TypeAlias = Literal["none", "l2", "layer"]
@@ -87,7 +86,7 @@ class ClassifierConfig(Section):
     local_epochs: int = Field(1, ge=1, le=1000, description="epochs at an owner in a round")
     batch_size: Batch = Field(64, description="|V_i^t| of a step")
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, by layer")
-    eta: Rate = Field(1e-3, description="learning rate")
+    eta: PositiveFloat = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = "adam"
     weight_decay: Weight = Field(0.0, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
@@ -134,7 +133,7 @@ class NeighGenConfig(Section):
     local_steps: Draw = Field(
         1, description="steps at an owner in a round; the first with others' gradients"
     )
-    eta: Rate = Field(1e-3, description="learning rate, of Adam")
+    eta: PositiveFloat = Field(1e-3, description="learning rate, of Adam")
     alpha: Weight = Field(1.0, description="weight of others' gradients, Eq. (6)")
     lambda_d: Weight = Field(1.0, description="of the degree loss, Eq. (4)")
     lambda_f: Weight = Field(1.0, description="of the feature loss, Eq. (4)")

@@ -24,6 +24,13 @@ def generator(seed: int, *path: str | int) -> Stream:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
 
+def with_secret(seed: int, secret: str) -> int:
+    """The seed for draws that nobody else is to repeat; without a secret, the seed itself."""
+    if not secret:
+        return seed
+    return int.from_bytes(hashlib.blake2b(repr((seed, secret)).encode()).digest(), "big")
+
+
 @contextmanager
 def torch_stream(generator: np.random.Generator) -> Iterator[None]:
     """Have torch's global stream begin where ``generator`` says, for code that is not ours.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from fedsage.readable import natural
 Role: TypeAlias = Literal["server", "owner", "coordinator"]
 COORDINATOR = "coordinator@fedsage.local"
 OURS = "fedsage"  # folder in a kit for what is ours
-OWNER, FEDERATION = "owner.json", "federation.json"
+OWNER, FEDERATION, SECRET = "owner.json", "federation.json", "secret"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
 MAY_BE_BUILT = [
     "fedsage.federation.nvflare_server.FedSageController",
@@ -111,7 +112,22 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
         harden(kit)
         write_json(kit.ours / FEDERATION, about | {"role": kit.role, "name": kit.name})
         os.chmod(kit.path, 0o700)
+        if kit.role == "owner":
+            keep_secret(kit, secrets.token_hex(32))
     return kits
+
+
+def keep_secret(kit: Kit, secret: str) -> None:
+    """What an owner draws by beside a run's seed, so that nobody else can repeat its draws."""
+    file = kit.ours / SECRET
+    file.touch(0o600)
+    file.write_text(secret)
+
+
+def secret_of(ours: Path) -> str:
+    """The secret in a kit; kits of before have none."""
+    file = ours / SECRET
+    return file.read_text().strip() if file.exists() else ""
 
 
 def checked_address(server: str) -> tuple[str, int]:

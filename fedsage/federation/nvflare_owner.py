@@ -25,7 +25,7 @@ from fedsage.errors import (
 )
 from fedsage.federation.certificates import Certified
 from fedsage.federation.gate import ask_gate
-from fedsage.federation.kits import FEDERATION, OWNER
+from fedsage.federation.kits import FEDERATION, OWNER, secret_of
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP, LOT
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door
@@ -79,7 +79,10 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         federation = json.loads((kit / GROUP / FEDERATION).read_text())
         identity = Certified(kit / "startup", federation["owners"])
         owned, here = read_owned(place["data"]), version("fedsage")
-        self.site = Site(name, owned, runs, here, tell, identity, record=ask_gate)
+        secret = secret_of(kit / GROUP)
+        self.site = Site(
+            name, owned, runs, here, tell, identity, record=ask_gate, secret=secret
+        )
         DOORS[fl_ctx.get_job_id()] = self.site.door
         return self.site
 

@@ -15,7 +15,7 @@ from fedsage.data.load import load, owner_folders
 from fedsage.data.npz import save_graph
 from fedsage.errors import ConfigError
 from fedsage.federation.allowed import allow, files_of
-from fedsage.federation.kits import Kit, make_kits
+from fedsage.federation.kits import Kit, keep_secret, make_kits
 from fedsage.federation.operate import await_all, start, stop
 from fedsage.federation.policy import POLICY, permitting
 from fedsage.graph.partition import partition
@@ -53,6 +53,8 @@ def rehearsal(
                 allow(Path(file), kit.ours)
             if kit.role == "owner":  # all of them are the user's own
                 (kit.path / "local" / POLICY).write_text(permitting(config))
+            if kit.role == "owner":
+                keep_secret(kit, "")  # so that the model is that of a simulation
             prepare(kit)
         stack.enter_context(ended_by_signals())
         say("starting the server")

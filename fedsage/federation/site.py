@@ -38,6 +38,7 @@ from fedsage.protocol.masking import Identity, Masks
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
 from fedsage.protocol.wire import MOST_BYTES, decode
+from fedsage.rng import with_secret
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale
@@ -78,6 +79,7 @@ class Site:
         tell: Where plain words for the owner go.
         identity: By which it signs keys where sums are hidden.
         policy: What runs may ask of it; by default that of its kit, two folders up.
+        secret: What it draws by beside the run's seed; it stays in the kit.
         record: Writes lines of ``sent.jsonl``: the gate, or this process in a rehearsal.
     """
 
@@ -91,9 +93,10 @@ class Site:
         identity: Identity | None = None,
         policy: Policy | None = None,
         record: Record | None = None,
+        secret: str = "",
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
-        self.tell, self.identity, self._policy = tell, identity, policy
+        self.tell, self.identity, self._policy, self.secret = tell, identity, policy, secret
         first = {Site.agree.name: Site.agree}  # before anything else
         self.door = Door(first, folder=runs / "unnamed", record=record or Ledger().append)
         self.config: Config | None = None
@@ -170,7 +173,8 @@ class Site:
     def allowed_split(self, config: Config) -> Split:
         """How nodes are split, once the owner's policy allows the run and it is counted."""
         policy = self.policy
-        share, owned = (config.data.train, config.data.val, config.run.seed), self.owned
+        seed, owned = with_secret(config.run.seed, self.secret), self.owned
+        share = config.data.train, config.data.val, seed
         split = check(
             policy,
             config,
@@ -219,6 +223,7 @@ class Site:
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
         graph = self.owned.graph(self.scale)
         owner = self.method.owner(self.index, graph, self.split, self.plan)
+        owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
             owner.secret = self.door.masks.in_common
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"

@@ -32,8 +32,8 @@ def learner(owner: DataOwner) -> GenLearner:
 
     def new() -> GenLearner:
         config, train, shape = owner.config, owner.split.train, owner.plan.shape
-        how = config.neighgen, config.classifier.fanouts, owner.seed, config.run.device
-        return GenLearner(owner.id, owner.graph, train, shape, *how)
+        how = config.neighgen, config.classifier.fanouts, owner.plan.seed, config.run.device
+        return GenLearner(owner.id, owner.graph, train, shape, *how, owner.seed)
 
     return owner.part("neighgen", new)
 

@@ -57,8 +57,10 @@ class GenLearner:
         fanouts: Sequence[int],
         seed: int,
         device: str,
+        own_seed: int,
     ) -> None:
         self.owner, self.graph, self.settings, self.seed = owner, graph, neighgen, seed
+        self.own_seed = own_seed  # of draws that others need not repeat
         self.fanouts, self.device = fanouts, torch.device(device)
         self.is_train: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.is_train[train] = True
@@ -91,7 +93,9 @@ class GenLearner:
     def impair(self, t: int) -> Impaired:
         """Ḡ_i of round t."""
         return impair(
-            self.graph, self.settings.hide_ratio, generator(self.seed, "impair", self.owner, t)
+            self.graph,
+            self.settings.hide_ratio,
+            generator(self.own_seed, "impair", self.owner, t),
         )
 
     def begin(self, t: int) -> None:
@@ -101,7 +105,7 @@ class GenLearner:
 
     def batch(self, t: int, step: int = 0) -> Batch:
         """V_i^t of one step."""
-        stream = generator(self.seed, "local_request", self.owner, t, step)
+        stream = generator(self.own_seed, "local_request", self.owner, t, step)
         return draw_batch(
             self.impaired, self.settings.batch_size, self.fanouts, self.device, stream
         )
@@ -168,7 +172,7 @@ class GenLearner:
 
     def generated(self) -> Generated:
         """The neighbors that NeighGen_i attaches to G_i."""
-        stream = generator(self.seed, "mend", self.owner)
+        stream = generator(self.own_seed, "mend", self.owner)
         return generated_neighbors(self.neighgen, self.graph, self.settings, stream)
 
 

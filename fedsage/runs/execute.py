@@ -66,6 +66,7 @@ class Given:
 
     method: Method | None = None
     rule: Rule | None = None
+    secrets: Sequence[str] = ()  # of owners, by which they draw; none are as empty ones
 
 
 AS_NAMED = Given()
@@ -127,7 +128,7 @@ def execute(
             f"run.engine is '{config.run.engine}', but this call trains in one process. Use "
             f"'fedsage run --engine {config.run.engine}', or leave the setting out."
         )
-    setup = prepare(config, owners, graph, given.method, given.rule)
+    setup = prepare(config, owners, graph, given.method, given.rule, given.secrets)
     check_recorded(setup, record)
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)

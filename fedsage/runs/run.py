@@ -50,6 +50,7 @@ def run(
     model: str | type[Module] | None = None,
     aggregate: str | Rule | None = None,
     privacy: Privacy | None = None,
+    secrets: Sequence[str] = (),
     callbacks: Sequence[Observer] = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -74,6 +75,7 @@ def run(
         aggregate: How one classifier is made of many: a name, a file, or a function of the
             owners' weights and how much each owner weighs.
         privacy: ``open``, or ``sums``: the server sees only sums over owners.
+        secrets: What each owner draws by beside the seed, as kits of a federation have one.
         callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
             ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
         out: A folder for the result; the same as the command line writes.
@@ -95,8 +97,9 @@ def run(
     def go(observe: Observer) -> RunResult:
         checkpoint = folder / CHECKPOINT if folder else None
         watch = Stopwatch(observe)
+        given = Given(own, rule, secrets)
         return execute(
-            config, owners, evaluate_on, watch, observe, folder, checkpoint, Given(own, rule),
+            config, owners, evaluate_on, watch, observe, folder, checkpoint, given,
             folder if record else None,
         )  # fmt: skip
 

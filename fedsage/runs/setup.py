@@ -23,6 +23,7 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
+from fedsage.rng import with_secret
 
 TRAINING = procedures_in(DataOwner.__module__, local_change_c.module)
 
@@ -39,6 +40,7 @@ class Setup:
     owners: Partition
     graph: Graph | None
     splits: list[Split]
+    seeds: list[int]  # that owners draw from
 
 
 def prepare(
@@ -47,16 +49,19 @@ def prepare(
     graph: Graph | None,
     method: Method | None = None,
     rule: Rule | None = None,
+    secrets: Sequence[str] = (),
 ) -> Setup:
     """Splits and first weights; they depend on the seed and never on the method.
 
-    ``method`` and ``rule`` stand in for those that ``config`` names.
+    ``method`` and ``rule`` stand in for those that ``config`` names. ``secrets`` are what
+    owners draw by beside the seed, as they do in a federation.
     """
     seed, data = config.run.seed, config.data
     chosen, way, by_name = chosen_by_name(config, method)
     given = owners.splits or (None,) * owners.num_owners
+    seeds = own_seeds(seed, secrets, owners.num_owners)
     splits = [
-        own or split_nodes(subgraph, data.train, data.val, seed, i)
+        own or split_nodes(subgraph, data.train, data.val, seeds[i], i)
         for i, (subgraph, own) in enumerate(zip(owners.subgraphs, given, strict=True))
     ]
     check_device(config.run.device)
@@ -72,7 +77,14 @@ def prepare(
     agreed = config if chosen.topology == "federated" else alone(config)
     plan = plan_of(agreed, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
-    return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits)
+    return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits, seeds)
+
+
+def own_seeds(seed: int, secrets: Sequence[str], owners: int) -> list[int]:
+    """What each owner draws from: the seed of the run, and its secret if it has one."""
+    if secrets and len(secrets) != owners:
+        raise ConfigError(f"{len(secrets)} secrets for {owners} owners. Give one for each.")
+    return [with_secret(seed, secret) for secret in secrets or [""] * owners]
 
 
 def alone(config: Config) -> Config:
@@ -153,6 +165,8 @@ def data_owners(setup: Setup) -> list[list[DataOwner]]:
     owners = [
         setup.method.owner(i, *part[:2], setup.plan, part[2]) for i, part in enumerate(parts)
     ]
+    for owner, seed in zip(owners, setup.seeds, strict=True):
+        owner.seed = seed
     return [[owner] for owner in owners] if alone else [owners]
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from fedsage.config import Config
+from fedsage.data.owned import owners_in
 from fedsage.errors import PrivacyError
 from fedsage.federation.certificates import Certified
 from fedsage.federation.hiding import with_level
-from fedsage.federation.kits import federation_of, make_kits
+from fedsage.federation.kits import federation_of, make_kits, secret_of
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.protocol.wire import decode
-from fedsage.runs.events import HistoryLine, ignore_event
-from fedsage.runs.execute import run_config
+from fedsage.runs.events import HistoryLine, Stopwatch, ignore_event
+from fedsage.runs.execute import Given, execute, run_config
 from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, into, stop_after
 from tests.small import traffic_of
 
@@ -141,3 +142,37 @@ def test_signatures_are_those_of_the_kits(tmp_path: Path) -> None:
     for case in wrong.values():
         with pytest.raises(PrivacyError, match="is not right"):
             north.check(*case)
+
+
+@pytest.mark.parametrize("method", ["fedsage+shared", "fedsage+classes"])
+def test_owners_draw_by_secrets_that_a_server_does_not_know(
+    method: str, sites: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    """The same secrets give the same model in one process, others another one."""
+    config = sums_for(method)
+    secrets = ["of east", "of north", "of west"]
+
+    def between(name: str, known: list[str]) -> str:
+        everyone = sites()
+        for site, secret in zip(everyone, known, strict=True):
+            site.secret = secret
+        where = tmp_path / name
+        done = serve(config, SiteEngine(everyone), NAMES, name, "1.0", where, ignore_event)
+        return done.record.model_sha256
+
+    owners, _, _ = owners_in(str(hospitals))
+    given = Given(secrets=secrets)
+    here = execute(config, owners, None, Stopwatch(ignore_event), given=given)
+    assert between("same", secrets) == here.record.model_sha256
+    assert between("other", ["", "of north", "of west"]) != here.record.model_sha256
+
+
+def test_every_kit_has_a_secret_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    kits = make_kits("localhost:8102", NAMES, tmp_path / "kits")
+    found = {kit.name: secret_of(kit.ours) for kit in kits}
+    assert all(len(found[name]) == 64 for name in NAMES)
+    assert len({found[name] for name in NAMES}) == 3
+    assert not found["server"] and not found["coordinator"]
+    for kit in [kit for kit in kits if kit.role == "owner"]:
+        assert (kit.ours / "secret").stat().st_mode & 0o077 == 0

@@ -90,9 +90,13 @@ def unsealed(key: bytes, box: str, about: str) -> bytes:
         ) from None
 
 
-def threshold_of(people: int) -> int:
-    """How many must stay: a third of them, rounded down, may vanish."""
-    return people - people // 3
+def threshold_of(people: int, of: int | None = None) -> int:
+    """How many must stay: a third, rounded down, may vanish.
+
+    Where they are the neighbors of one among many (``of``), chance may take more of them: then
+    more than half must stay, which is the least that keeps two stories apart.
+    """
+    return people - people // 3 if of is None or of == people else people // 2 + 1
 
 
 def circle(members: Sequence[int], seed: bytes, reach: int) -> dict[int, list[int]]:

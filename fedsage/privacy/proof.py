@@ -2,7 +2,7 @@
 
 Owners have a secret in common. It gives a weight to every number that is added up, and each
 owner adds the weighted sum of its own numbers, modulo a prime. Of a sum that was altered, who
-does not know the weights hits the weighted sum with a chance of 2⁻⁶¹.
+does not know the weights hits the weighted sum with a chance of 2⁻⁴⁹.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from fedsage.privacy.keys import derived
 from fedsage.privacy.masks import stream
 
-PRIME = 2**61 - 1
+PRIME = 2**49 - 81  # proofs of 10,000 owners add up to less than 2⁶³
+BITS = 49  # of a weight
 LIMB = 20  # bits of a weight that are multiplied at a time
 HALF = 16  # bits of a number
 
@@ -25,13 +26,13 @@ def proof_of(secret: bytes, about: str, numbers: np.ndarray, more: Sequence[int]
     ``numbers`` are of up to 32 bits; ``more`` are few, of any size.
     """
     drawn = stream(derived(secret, about), 8 * (len(numbers) + len(more)))
-    weights = np.frombuffer(drawn, np.uint64) >> np.uint64(3)  # of 61 bits
+    weights = np.frombuffer(drawn, np.uint64) >> np.uint64(64 - BITS)
     total = sum(
         int(weight) * n for weight, n in zip(weights[len(numbers) :], more, strict=True)
     )
     wide = numbers.astype(np.int64)
     low, high = wide & (2**HALF - 1), wide >> HALF
-    for place in range(0, 61, LIMB):
+    for place in range(0, BITS, LIMB):
         limb = weights[: len(wide)] >> np.uint64(place) & np.uint64(2**LIMB - 1)
         found = int(limb.astype(np.int64) @ low) + (int(limb.astype(np.int64) @ high) << HALF)
         total += found << place

@@ -91,7 +91,7 @@ class ByChanges:
             return
         whole = News(t + 1, 0, 0.0, best.phi, {}, NO_CHANGE, {})
         again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
-        asked = {i: again if i in has and not current else whole for i in self.exchange.owners}
+        asked = {i: again if i in has else whole for i in self.exchange.owners}
         self.exchange.sum(receive_change, asked)
 
 

@@ -198,7 +198,7 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     mine = follower(owner)
     common = mine.held(turn.t)
     if turn.keep:
-        mine.kept = common.t, common.phi
+        mine.keep(common)
     update = owner.local_update_c(Ask(turn.t))
     if not all(map(all_finite, update.phi.values())):
         return no_change(common)

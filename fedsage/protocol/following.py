@@ -55,7 +55,7 @@ class Follower:
     owner: DataOwner
     feedback: Parameters = field(default_factory=dict)
     common: Common | None = None
-    kept: tuple[int, Parameters] = (-1, {})  # the best φ so far, and after how many rounds
+    kept: tuple[int, Parameters, bool] = (-1, {}, False)  # after how many rounds φ was best
     proved: tuple[int, bytes] = (-1, b"")  # the last round that it added to, and by what secret
     checked: bool = False  # whether φ follows from sums that this owner could check
 
@@ -74,7 +74,7 @@ class Follower:
     def take(self, news: News) -> None:
         """Hold what the others hold."""
         plan = self.owner.plan
-        self.checked = False
+        before, self.checked = self.checked, False
         if news.total.count:
             common = self.held(news.t - 1)
             self.checked = self.follows(common, news)
@@ -84,8 +84,8 @@ class Follower:
         elif news.t == 0:
             common = first_common(plan, news.owners, news.weight)
         else:  # the end: φ alone, to be queried
-            self.checked = not news.phi
-            self.owner.take_over(news.phi or self.recalled(news.t), {})
+            phi, self.checked = (news.phi, False) if news.phi else self.recalled(news.t, before)
+            self.owner.take_over(phi, {})
             return
         self.common = common
         self.owner.take_over(common.phi, common.moments)
@@ -108,12 +108,18 @@ class Follower:
         check_guide(common, news.total, news.guide)
         return True
 
-    def recalled(self, t: int) -> Parameters:
-        """The φ that was kept as the best so far."""
-        after, phi = self.kept
+    def recalled(self, t: int, checked: bool) -> tuple[Parameters, bool]:
+        """The φ that it holds or kept after ``t`` rounds, and whether it could check it."""
+        if self.common is not None and self.common.t == t:
+            return self.common.phi, checked
+        after, phi, known = self.kept
         if after != t:
             raise ProtocolError(f"it did not keep the classifier of round {t - 1}")
-        return phi
+        return phi, known
+
+    def keep(self, common: Common) -> None:
+        """This φ is the best so far."""
+        self.kept = common.t, common.phi, self.checked
 
     def held(self, t: int) -> Common:
         """What this owner holds at the start of round ``t``."""

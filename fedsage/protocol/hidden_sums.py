@@ -142,7 +142,14 @@ class HiddenSums:
             for place, i in enumerate(holders)
             if i in told and str(owner) in told[i]
         }
-        return joined(found, len(holders), threshold_of(len(holders)))
+        needed = threshold_of(len(holders), len(self.keys))
+        if len(found) < needed:
+            raise ProtocolError(
+                f"{len(found)} owners gave up shares of what masks the part of owner "
+                f"{self.exchange.engine.name_of(owner)}, but it takes {needed}: too many have "
+                "vanished. Use the same command with --resume when they are back."
+            )
+        return joined(found, len(holders), needed)
 
 
 def boxes_for(owner: OwnerId, boxes: Mapping[OwnerId, Boxes]) -> Boxes:

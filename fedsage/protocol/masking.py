@@ -181,7 +181,7 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
     texts = dict.fromkeys(found, in_bytes(mine.part))
     for secrets in zip(mine.pairs, mine.own, strict=True):
         for secret in secrets:
-            parts = split(secret, len(holders), threshold_of(len(holders)))
+            parts = split(secret, len(holders), threshold_of(len(holders), len(found)))
             for holder, share in zip(holders, parts, strict=True):
                 texts[holder] += in_bytes(share)
     mine.shares = {mine.owner: texts.pop(mine.owner)}

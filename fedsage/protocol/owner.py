@@ -71,6 +71,11 @@ def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> st
     """More right answers than nodes, or more nodes than the owner has."""
     if hits.total > (most := plan.nodes_of.get(owner, hits.total)):
         return f"hits of {hits.total} nodes, where it has {most}"
+    return no_share(hits)
+
+
+def no_share(hits: Hits) -> str | None:
+    """More right answers than nodes."""
     right = (hits.plain, hits.mended, hits.both)
     fits = all(0 <= count <= hits.total for count in right)
     return None if fits else f"{max(right)} right answers for {hits.total} nodes"
@@ -78,7 +83,9 @@ def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> st
 
 def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
     """The same of the sum of all owners' hits."""
-    return too_many_hits(plan, owners, None, hits)
+    if hits.total > plan.num_nodes:
+        return f"hits of {hits.total} nodes, where all have {plan.num_nodes}"
+    return no_share(hits)
 
 
 def strange_update(

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedsage.data.synthetic import synthetic
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.engines.simulated import hide_sums
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.graph.graph import Graph
-from fedsage.graph.partition import Partition
+from fedsage.graph.partition import Partition, partition
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.models.parameters import sha256_of
 from fedsage.privacy.keys import circle, joined, split, threshold_of
 from fedsage.privacy.masks import masked
 from fedsage.privacy.proof import PRIME, proof_of
 from fedsage.protocol.engine import Miss
-from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.mask_messages import Answered, Batch, Keys, Members
 from fedsage.protocol.masking import give_shares, hold_shares, make_keys, share_secrets
 from fedsage.protocol.messages import Ask, Hits
 from fedsage.protocol.procedures import Summed
-from fedsage.protocol.whole_messages import whole_numbers, with_points
+from fedsage.protocol.whole_messages import leaves_of, whole_numbers, with_points
 from fedsage.rng import generator
 from fedsage.runs.setup import Setup
 from tests.small import owners_of, small_setup, traffic_of, trained
@@ -281,12 +283,16 @@ def test_what_cannot_be_hidden_is_refused_in_words(
     ("people", "stay"), [(1, 1), (2, 2), (3, 2), (5, 4), (10, 7), (21, 14)]
 )
 def test_a_third_may_vanish_and_fewer_shares_say_nothing(people: int, stay: int) -> None:
-    assert threshold_of(people) == stay
+    assert threshold_of(people) == threshold_of(people, people) == stay
     shares = dict(enumerate(split(12345, people, stay)))
     some = dict(list(shares.items())[people - stay :])
     assert joined(some, people, stay) == 12345
     with pytest.raises(PrivacyError, match="needed"):
         joined(dict(list(shares.items())[: stay - 1]), people, stay)
+
+
+def test_of_neighbors_among_many_more_than_half_must_stay() -> None:
+    assert threshold_of(21, 100) == 11
 
 
 def test_many_owners_have_twenty_neighbors_each() -> None:
@@ -335,3 +341,71 @@ def test_a_proof_is_of_the_sum_and_of_nothing_else() -> None:
     assert sum(parts) % PRIME == proof_of(b"s" * 32, "t", np.sum(fits, axis=0), extra)
     assert proof_of(b"r" * 32, "t", small) != proof_of(b"s" * 32, "t", small)
     assert proof_of(b"s" * 32, "u", small) != proof_of(b"s" * 32, "t", small)
+
+
+def many_owners(count: int, how: str) -> Setup:
+    """A run of many owners on a larger graph."""
+    graph = synthetic(nodes=40 * count, classes=3, features=40, words=6.0, topicality=0.6)
+    parts = partition(graph, count, "random", 0)
+    return set_up(graph, parts, how, "sums", "low-rank")
+
+
+STEPS = [
+    "make_keys", "share_secrets", "hold_shares", "count_class_links", "local_change_c",
+    "receive_change", "give_shares", "test_classifier",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_three_of_ten_may_be_killed_at_each_step(step: str) -> None:
+    """The run goes on, and every sum is that of who answered."""
+    setup = many_owners(10, "classes")
+    engine = Checked(owners_of(setup))
+    engine.gone, engine.min_owners = {step: {1, 4, 8}}, 1
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    exchange.on_sum = engine.compare
+    outcome = trained(setup, exchange, 2)
+    assert engine.compared >= 6
+    assert outcome.tested.total > 0
+
+
+class Checked(Vanishing):
+    """Keeps what owners would have sent without masks, to hold sums against."""
+
+    compared = 0
+
+    def __init__(self, owners: Any) -> None:
+        super().__init__(owners)
+        self.plain: dict[int, Any] = {}
+        for i, door in self.doors.items():
+            door.links = [partial(self.note, i)]
+
+    def note(self, i: int, procedure: Any, message: Any) -> Any:
+        if procedure.uses is Summed:
+            self.plain[i] = message
+        return message
+
+    def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+        if procedure.uses is Summed:
+            self.plain = {}
+        return super().carry(procedure, requests, lot)
+
+    def compare(self, procedure: Any, total: Any) -> None:
+        wanted = add_up([self.plain[i] for i in sorted(self.plain)])
+        for (path, one), (_, other) in zip(leaves_of(total), leaves_of(wanted), strict=True):
+            same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+            assert same, (procedure.name, path)
+        self.compared += 1
+
+
+@pytest.mark.slow
+def test_forty_owners_have_neighbors_and_the_right_sum() -> None:
+    setup = many_owners(40, "classes")
+    gone = {"count_class_links": {3, 11, 17, 29, 38}}
+    total = hidden(setup, gone).sum(count_class_links, Ask(0)).count
+    owners = owners_of(setup)
+    here = [one for one in owners if one.id not in gone["count_class_links"]]
+    own = [count_class_links(one, Ask(0)).count for one in here]
+    assert torch.equal(total, add_up([ClassLinks(count) for count in own]).count)

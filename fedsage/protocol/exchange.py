@@ -199,6 +199,7 @@ class Exchange:
         requests = self.requests_of(procedure, request)
         least = self.engine.min_owners if least is None else least
         ready = self.settle(requests)
+        self.guard.spare = len(ready) - least
         answers = self.carried(procedure, ready, lot)
         replies = {i: reply for i, reply in answers.items() if not isinstance(reply, Miss)}
         missed = [reply for reply in answers.values() if isinstance(reply, Miss)]

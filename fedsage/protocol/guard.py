@@ -20,7 +20,7 @@ DIVERGED = "numbers that are not finite"  # what an owner has, who cannot send s
 UPDATE = "an update"  # the size whose median is remembered from round to round
 TOO_LARGE = 3.0  # times as large an update as usual; honest ones measured: up to 2.6 times
 TOO_LARGE_BESIDES = 20.0  # the same for moments and the like, which differ more: up to 16 times
-TOO_FEW = 10.0  # where two owners or one are no majority: a round is held against the last
+TOO_FEW = 10.0  # where two owners are no majority, or the run would end without one
 
 
 class Guard:
@@ -29,6 +29,7 @@ class Guard:
     def __init__(self) -> None:
         self.held: Any = {}  # by all owners: the φ that was broadcast last, or what it is in
         self.usual: dict[str, float] = {}  # size of updates in the last round, by procedure
+        self.spare = 1  # owners that a run can go on without
         self.totals: dict[tuple[str, OwnerId], int] = {}  # nodes that an owner was asked about
 
     def refusals(
@@ -116,7 +117,7 @@ class Guard:
         found: dict[OwnerId, str] = {}
         for what in dict.fromkeys(what for each in sizes.values() for what in each):
             known = {i: s[what] for i, s in sizes.items() if what in s and i not in found}
-            found |= too_large(known, self.usual_size(procedure.name, what), what)
+            found |= too_large(known, self.usual_size(procedure.name, what), what, self.spare)
             fine = [size for i, size in known.items() if i not in found]
             if what == UPDATE and fine:
                 self.usual[procedure.name] = median(fine)
@@ -135,12 +136,17 @@ def room_of(nodes: Mapping[OwnerId, int]) -> dict[OwnerId, float]:
     return {i: max(1.0, count / usual) for i, count in nodes.items()}
 
 
-def too_large(sizes: Mapping[OwnerId, float], usual: float, what: str) -> dict[OwnerId, str]:
-    """Whose is many times as large as the median; with two owners or one, as usual."""
+def too_large(
+    sizes: Mapping[OwnerId, float], usual: float, what: str, spare: int = 1
+) -> dict[OwnerId, str]:
+    """Whose is many times as large as the median; with two owners or one, as usual.
+
+    Where a run would end without an owner, more is borne with.
+    """
     most = TOO_LARGE if what == UPDATE else TOO_LARGE_BESIDES
     if len(sizes) > 2:
         usual = median(sizes.values())
-    else:
+    if len(sizes) <= 2 or spare < 1:
         most = max(most, TOO_FEW)
     return {
         i: f"{what} of size {size:.3g}, where {usual:.3g} is usual and {most:g} times as much "

@@ -23,7 +23,7 @@ from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.chain import read_chain
 from fedsage.protocol.wire import encode
-from tests.federation.conftest import config_for
+from tests.federation.conftest import TINY, config_for
 
 pytestmark = pytest.mark.federation
 LINE = {"procedure": "count", "type": "Hits", "bytes": 7}
@@ -137,7 +137,7 @@ def test_without_its_gate_nothing_leaves_an_owner_and_after_a_restart_the_chain_
 ) -> None:
     def site() -> Site:
         owned = read_owned(hospitals / "east")
-        return Site("east", owned, house / "runs", "1.0", lambda words: None, ask_gate)
+        return Site("east", owned, house / "runs", "1.0", print, policy=TINY, record=ask_gate)
 
     settings = config_for("fedsage").model_dump_json()
     agreement = encode(Agreement("r", 0, "1.0", settings, "{}"))

@@ -53,7 +53,7 @@ class Answer:
 def neighgen_rows(case: Case) -> Finding:
     """Rows of an owner that others' generated neighbors are nearest to."""
     if case.masked:
-        return ATTEMPT.not_run("such replies are sealed: the server passes on ciphertext")
+        return ATTEMPT.not_run("sums are hidden: such an exchange is refused")
     if not {feed_forward.name, answer_offers.name} & {*case.recording.names}:
         return ATTEMPT.not_run("this run mends without NeighGen's exchange")
     if case.plan.config.neighgen.output != "relu":

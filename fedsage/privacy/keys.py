@@ -1,7 +1,7 @@
 """Keys, shared secrets and shares of secrets: what masks are made of.
 
-All of it is from ``cryptography`` (X25519, HKDF, ChaCha20) and ``shamirs``. A secret is a
-number below 2¹²⁷ − 1, so that owners can be given shares of it.
+All of it is from ``cryptography`` (X25519, Ed25519, HKDF, ChaCha20) and ``shamirs``. A secret is
+a number below 2¹²⁷ − 1, so that owners can be given shares of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 import shamirs
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -88,6 +92,31 @@ def unsealed(key: bytes, box: str, about: str) -> bytes:
         raise PrivacyError(
             f"What another owner sent ({about}) was altered on its way. Nothing was sent."
         ) from None
+
+
+def signed(secret: int, text: bytes) -> str:
+    """A signature under a text, in letters."""
+    return signing_key(secret).sign(text).hex()
+
+
+def signing_key(secret: int) -> Ed25519PrivateKey:
+    """The key for signatures that a secret stands for."""
+    return Ed25519PrivateKey.from_private_bytes(derived(in_bytes(secret), "a signing key"))
+
+
+def verifying_key(secret: int) -> str:
+    """By which others know its signatures."""
+    return signing_key(secret).public_key().public_bytes_raw().hex()
+
+
+def is_signed(public: str, text: bytes, signature: str) -> bool:
+    """Whether a signature is right."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def threshold_of(people: int, of: int | None = None) -> int:

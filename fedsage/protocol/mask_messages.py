@@ -21,6 +21,7 @@ class Keys:
     """D_i → S → every D_j: the public keys of D_i for a batch of sums, signed."""
 
     channel: str  # for what owners send each other
+    signing: str  # for who is in a sum
     lots: str  # one for each sum
     certificate: str
     signature: str

@@ -75,7 +75,7 @@ WEIGHTS = {
 }
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
-KEYS = Keys("00", "11", "a certificate\n", "22")
+KEYS = Keys("00", "33", "11", "a certificate\n", "22")
 BYTES = torch.randint(-128, 128, (5, 2), dtype=torch.int8)
 CHANGE = Change(
     {

@@ -1,7 +1,7 @@
 """Keys, shared secrets and shares of secrets: what masks are made of.
 
-All of it is from ``cryptography`` (X25519, Ed25519, HKDF, ChaCha20) and ``shamirs``. A secret is
-a number below 2¹²⁷ − 1, so that owners can be given shares of it.
+All of it is from ``cryptography`` (X25519, Ed25519, HKDF, ChaCha20) and ``shamirs``. A secret
+is a number below 2¹²⁷ − 1, so that owners can be given shares of it.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def print_run(record: RunRecord) -> None:
         ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
         *traffic_rows(record.bytes, record.bytes_full),
+        *([("the server saw", "sums over owners only")] * (record.privacy["level"] == "sums")),
         ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.errors import ConfigError
-from fedsage.federation.policy import POLICY
+from fedsage.federation.policy import POLICY, with_rules
 from fedsage.federation.policy_text import TEXT
 from fedsage.files import write_json
 from fedsage.readable import natural
@@ -114,6 +114,8 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
         os.chmod(kit.path, 0o700)
         if kit.role == "owner":
             keep_secret(kit, secrets.token_hex(32))
+        if kit.role == "owner" and len(names) > 2:  # of two, each knows the other's part
+            (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums"]}))
     return kits
 
 

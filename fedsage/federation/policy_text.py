@@ -16,7 +16,8 @@ rules = ["mean", "median", "trimmed-mean", "krum"]
 messages = ["full", "whole", "low-rank"]
 
 # Who may read your replies. open: the server sees those of each owner. sums: it sees nothing
-# but their sum over all owners. Take "open" out to insist on sums.
+# but their sum over all owners. Kits of three owners and more come with sums alone: add "open"
+# for runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
 privacy = ["open", "sums"]
 
 [fewest]

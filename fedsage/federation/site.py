@@ -23,6 +23,7 @@ from fedsage.graph.split import Split, split_labels
 from fedsage.mending.subspace import STEPS
 from fedsage.methods import find_method
 from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.privacy.keys import threshold_of
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -156,7 +157,7 @@ class Site:
             nodes, weight = min(nodes, told_nodes(config)), 0.0
             if self.identity is None:
                 raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
-            least = self.policy.rules["fewest.owners"]
+            least = max(self.policy.rules["fewest.owners"], threshold_of(config.data.owners))
             self.door.masks = Masks(self.index, agreement.run, self.identity, least)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedsage.config import Config
+from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ProtocolError
 from fedsage.federation.allowed import allow
 from fedsage.federation.kits import Kit, open_kit
@@ -87,6 +87,17 @@ def test_in_process_and_federation_give_the_same_model(
         (log,) = verified(party(coordinator, name))
         assert log.wrong is None and log.lines == len(sent) and log.note is None
         assert log.bytes == sum(one.get("bytes", 0) for one in sent) > 0
+
+
+def test_hidden_sums_between_processes_give_the_same_model(
+    coordinator: Kit, hospitals: Path, tmp_path: Path
+) -> None:
+    config = config_on(hospitals, "fedsage+subspace")
+    sums = config.model_copy(update={"privacy": PrivacyConfig(level="sums")})
+    there = federated(coordinator, sums, tmp_path / "run")
+    assert there.model_sha256 == run_config(config).record.model_sha256
+    assert there.privacy["level"] == "sums"
+    assert all(line.local is None for line in there.per_owner)
 
 
 def job_process(kit: Kit) -> psutil.Process:

@@ -13,6 +13,7 @@ from fedsage.errors import PrivacyError
 from fedsage.federation.certificates import Certified
 from fedsage.federation.hiding import with_level
 from fedsage.federation.kits import federation_of, make_kits, secret_of
+from fedsage.federation.policy import read_policy
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.protocol.wire import decode
@@ -176,3 +177,34 @@ def test_every_kit_has_a_secret_of_its_own(tmp_path: Path) -> None:
     assert not found["server"] and not found["coordinator"]
     for kit in [kit for kit in kits if kit.role == "owner"]:
         assert (kit.ours / "secret").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "levels"), [(NAMES, {"sums"}), (NAMES[:2], {"open", "sums"})]
+)
+def test_kits_of_three_owners_insist_on_sums(
+    names: tuple[str, ...], levels: set[str], tmp_path: Path
+) -> None:
+    """Else a server could simply ask for less."""
+    pytest.importorskip("nvflare")
+    kits = make_kits("localhost:8102", names, tmp_path / "kits")
+    owners = [read_policy(kit.path) for kit in kits if kit.role == "owner"]
+    assert len(owners) == len(names)
+    assert all(set(policy.rules["privacy"]) == levels for policy in owners)
+
+
+def test_a_sum_of_fewer_than_two_thirds_is_not_taken_part_in(
+    sites: Make, tmp_path: Path
+) -> None:
+    everyone = sites()
+    serve(
+        sums_for("fedsage"),
+        SiteEngine(everyone),
+        NAMES,
+        "r",
+        "1.0",
+        tmp_path / "s",
+        ignore_event,
+    )
+    assert {site.door.masks.least for site in everyone if site.door.masks} == {2}

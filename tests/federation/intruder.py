@@ -43,6 +43,8 @@ def join(url: str, party: str, shown: list[str]) -> dict[str, object]:
     if now - since < KEPT:
         return {"joined": False}
     reply = cell.send_request("_net_manager", "process_info", party, Message({}, {}), timeout=3)
+    if reply.payload is None:  # a line that is up for a moment, and nobody who answers
+        return {"joined": False}
     return {"joined": True, "told": str(reply.payload)[:200]}
 
 

@@ -123,11 +123,12 @@ class HiddenSums:
         self, lot: int, answered: Sequence[OwnerId], shares: Mapping[OwnerId, Shares]
     ) -> tuple[list[bytes], list[bytes]]:
         """The seeds of the masks that were added to a sum, and of those taken off."""
-        own = {j: {i: one.own for i, one in shares.items()} for j in answered}
-        plus = [derived(in_bytes(self.secret_of(j, own[j])), "own mask") for j in answered]
+        own = {i: one.own for i, one in shares.items()}
+        keys = {i: one.keys for i, one in shares.items()}
+        plus = [derived(in_bytes(self.secret_of(j, own)), "own mask") for j in answered]
         minus: list[bytes] = []
         for gone in set(self.keys) - set(answered):
-            secret = self.secret_of(gone, {i: one.keys for i, one in shares.items()})
+            secret = self.secret_of(gone, keys)
             for j in set(self.around[gone]) & set(answered):
                 public = lot_key(self.keys[j], lot - self.first)
                 seed = agreed(secret, public, about(self.run, lot))

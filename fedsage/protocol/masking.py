@@ -48,6 +48,7 @@ from fedsage.protocol.whole_messages import whole_numbers
 
 M = TypeVar("M")
 REACH = 10  # neighbors on each side where there are many owners
+MOST_LOTS = 1024  # sums that keys are made for at a time
 FEW = 30  # with fewer owners, all are neighbors
 
 
@@ -106,7 +107,7 @@ class Masks:
     def masked(self, reply: M, lot: int) -> M:
         """A reply as it leaves; every lot is used once."""
         at = lot - self.batch.number
-        if not self.shares or not 0 <= at < self.batch.lots:
+        if not self.common or not 0 <= at < self.batch.lots:
             raise PrivacyError(f"There are no keys for sum {lot}. Nothing was sent.")
         if lot <= self.used:
             raise PrivacyError(f"Sum {lot} was asked for again. Nothing was sent.")
@@ -148,6 +149,10 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
     """New keys for a batch of sums; those before are forgotten."""
     if batch.number <= mine.used or batch.number <= mine.batch.number:
         raise PrivacyError(f"Keys from sum {batch.number} on were asked for again.")
+    if batch.lots > MOST_LOTS:
+        raise PrivacyError(
+            f"Keys for {batch.lots} sums were asked for; {MOST_LOTS} is the most."
+        )
     mine.batch, mine.channel, mine.part = batch, new_secret(), new_secret()
     mine.pairs = [new_secret() for _ in range(batch.lots)]
     mine.own = [new_secret() for _ in range(batch.lots)]

@@ -249,6 +249,24 @@ def test_a_box_that_was_altered_is_refused(graph: Graph, owners: Partition) -> N
         hold_shares(masks[0], replace(boxes[0], boxes=first))
 
 
+def test_nothing_is_masked_before_owners_have_a_secret_in_common(
+    graph: Graph, owners: Partition
+) -> None:
+    """A server that leaves out the last step of agreeing on keys could forge every proof."""
+    exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))
+    masks = members_of(exchange)
+    keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
+    share_secrets(masks[0], keys)
+    with pytest.raises(PrivacyError, match="no keys for sum 0"):
+        masks[0].masked(Hits(1, 1, 1, 1), 0)
+
+
+def test_keys_for_too_many_sums_are_not_made(graph: Graph, owners: Partition) -> None:
+    exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))
+    with pytest.raises(PrivacyError, match="1000000000 sums"):
+        make_keys(members_of(exchange)[0], Batch(0, 10**9))
+
+
 def test_the_server_holds_no_secret_of_a_batch(graph: Graph, owners: Partition) -> None:
     """What it passes on are public keys and ciphertext, different for each owner."""
     exchange = hidden(set_up(graph, owners, "classes", "sums", "low-rank"))

@@ -29,6 +29,11 @@ class KnownKeys:
     key: Ed25519PrivateKey
     certificate: str = field(default="", init=False)
 
+    @property
+    def owners(self) -> int:
+        """How many owners it knows of, itself among them."""
+        return len(self.everyone)
+
     def sign(self, text: bytes) -> str:
         """A signature under a text."""
         return self.key.sign(text).hex()

@@ -157,7 +157,7 @@ class Site:
             nodes, weight = min(nodes, told_nodes(config)), 0.0
             if self.identity is None:
                 raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
-            least = max(self.policy.rules["fewest.owners"], threshold_of(config.data.owners))
+            least = max(self.policy.rules["fewest.owners"], threshold_of(self.identity.owners))
             self.door.masks = Masks(self.index, agreement.run, self.identity, least)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))

@@ -60,6 +60,10 @@ class Identity(Protocol):
     def certificate(self) -> str:
         """By which others know its signatures."""
 
+    @property
+    def owners(self) -> int:
+        """How many owners it knows of, itself among them."""
+
     def sign(self, text: bytes) -> str:
         """A signature under a text."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 import fedsage.kernels.door
@@ -27,6 +28,8 @@ from fedsage.runs.execute import RunResult, execute
 from tests.small import SMALL
 
 torch.set_num_threads(1)
+settings.register_profile("fedsage", deadline=None)  # a busy machine is no failure
+settings.load_profile("fedsage")
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def after(
     return losses, parameters_of(trained), moments, float(stream.random())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nodes=st.integers(4, 40),
     features=st.integers(1, 12),

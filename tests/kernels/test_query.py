@@ -29,7 +29,7 @@ def model_for(graph: Graph, widths: tuple[int, ...] = (8, 4), head: str = "relu"
     return model
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     nodes=st.integers(4, 40),
     features=st.integers(1, 12),

@@ -294,7 +294,7 @@ def test_a_procedure_that_does_not_say_what_leaves_is_refused(
     with pytest.raises(ConfigError, match="does not say what leaves"):
         run(owners, f"fedsage+{file}", settings=FEW)
     file.write_text(TELLS.format(kind="str", leaves=', leaves="x"', value="'y'"))
-    with pytest.raises(ConfigError, match="words could be anything"):
+    with pytest.raises(ConfigError, match="text can hold anything"):
         run(owners, f"fedsage+{file}", settings=FEW)
 
 

@@ -1,8 +1,8 @@
-"""Files of a user's own in a federation: no code travels, every party has allowed its copy.
+"""A user's own files in a federation: no code is sent, every party allows its own copy.
 
 A setting may name a Python file (a way of mending, a backbone, a rule, a method). The parties
-agree on its checksum; each runs the copy in its own kit that has it, and refuses where there
-is none.
+agree on its checksum; each runs the copy in its own kit with that checksum, and refuses if
+there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedsage.layering import overlaid
 from fedsage.registry import checksum, is_file
 
 ALLOWED = "allowed"  # the folder in a kit
-PREFIX = "fedsage+"  # may stand before a file, in run.method
+PREFIX = "fedsage+"  # may precede a file in run.method
 
 
 def files_of(config: Config) -> dict[str, str]:
@@ -36,9 +36,9 @@ def checksums_of(config: Config) -> dict[str, str]:
 
 
 def allow(file: Path, folder: Path) -> Path:
-    """Copy a file to where a party keeps what it lets runs use."""
+    """Copy a file into the folder of files that runs may use here."""
     if not is_file(file.name) or not file.is_file():
-        raise ConfigError(f"{file} is no Python file. Name the .py file that runs may use.")
+        raise ConfigError(f"{file} is not a Python file. Name the .py file to allow.")
     (folder / ALLOWED).mkdir(parents=True, exist_ok=True)
     copy = folder / ALLOWED / f"{checksum(str(file))[:12]}-{file.name}"  # beside earlier ones
     return Path(shutil.copyfile(file, copy))

@@ -1,4 +1,4 @@
-"""Who parties are: signatures by the certificates of their kits."""
+"""The identity of parties: signatures with the certificates of their kits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 
 
 class Certified:
-    """An owner by its kit: it signs with its key, and knows others by the authority's word.
+    """An owner with its kit: signs with its key, and checks others against the kit's authority.
 
     Args:
         startup: The kit's folder with certificates.
@@ -38,11 +38,11 @@ class Certified:
 
     @property
     def owners(self) -> int:
-        """How many owners the federation has, as the kit says."""
+        """How many owners the federation has, according to the kit."""
         return len(self.names)
 
     def sign(self, text: bytes) -> str:
-        """A signature under a text."""
+        """A signature for a text."""
         return self.key.sign(text, PADDING, SHA256()).hex()
 
     def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
@@ -50,21 +50,21 @@ class Certified:
         name = self.names[owner] if 0 <= owner < len(self.names) else f"number {owner}"
         if why := self.wrong(name, certificate, text, signature):
             raise PrivacyError(
-                f"A signature of owner {name} is not right ({why}). Somebody is between the "
-                "parties, or kits are of different federations. Nothing was sent."
+                f"A signature of owner {name} is not valid ({why}). Somebody is between the "
+                "parties, or kits are from different federations. Nothing was sent."
             )
 
     def wrong(self, name: str, certificate: str, text: bytes, signature: str) -> str | None:
-        """Why a signature is not that of the owner of this name."""
+        """Why a signature is not that of the owner with this name, or None."""
         try:
             found = x509.load_pem_x509_certificate(certificate.encode())
             found.verify_directly_issued_by(self.root)
             now = datetime.datetime.now(datetime.timezone.utc)
             if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-                return "its certificate ran out"
+                return "its certificate has expired or is not valid yet"
             named = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             if [one.value for one in named] != [name]:
-                return "its certificate is another party's"
+                return "its certificate belongs to another party"
             key = found.public_key()
             assert isinstance(key, RSAPublicKey)
             key.verify(bytes.fromhex(signature), text, PADDING, SHA256())

@@ -1,4 +1,4 @@
-"""What owners add up before training: how many nodes there are, and how columns are scaled."""
+"""What owners add up before training: the number of nodes, and the scale of columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsage.tables.digits import DIGITS, digits_of
 from fedsage.tables.tables import column_squares as squares_in
 from fedsage.tables.tables import column_sums as sums_in
 
-FEWEST = 8  # nodes that anything which leaves is a sum over
+FEWEST = 8  # the fewest nodes that any sum may cover
 NOTHING = torch.zeros(0, DIGITS, dtype=torch.int32)
 
 
@@ -62,12 +62,12 @@ def column_sums(owned: Owned, ask: Ask) -> ColumnSums:
     "from the mean of all owners.",
 )
 def column_squares(owned: Owned, means: ColumnMeans) -> ColumnSquares:
-    """Sums over all nodes, for the deviation from one mean of each column."""
+    """Sums over all nodes, for the standard deviation, with one mean for each column."""
     mean, columns = means.mean, (owned.num_numbers,)
     if mean.shape != columns or not bool(torch.isfinite(mean).all()):
         raise PrivacyError(
-            f"This owner has {columns[0]} columns of numbers, but got means, "
-            f"{tuple(mean.shape)}: a mean for each node would show single nodes."
+            f"This owner has {columns[0]} columns of numbers, but received means of shape "
+            f"{tuple(mean.shape)}: a mean for each node would reveal single nodes."
         )
     if owned.tables is None:
         return ColumnSquares(NOTHING)
@@ -77,14 +77,14 @@ def column_squares(owned: Owned, means: ColumnMeans) -> ColumnSquares:
 
 
 def check_enough(owned: Owned) -> None:
-    """Refuse sums over so few nodes that they would show single ones."""
+    """Refuse sums over so few nodes that they would reveal single values."""
     assert owned.tables is not None
     count, _ = sums_in(owned.tables)
     few = (count > 0) & (count < FEWEST)
     if few.any():
         raise PrivacyError(
             f"This owner has a column with {int(count[few][0])} values: sums over "
-            f"fewer than {FEWEST} would show single ones. Leave this owner out, or fill or "
+            f"fewer than {FEWEST} would reveal single ones. Leave this owner out, or fill or "
             "drop the column."
         )
 

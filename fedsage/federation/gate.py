@@ -1,8 +1,8 @@
-"""An owner's gate: the process that writes ``sent.jsonl``, and starts all others.
+"""An owner's gate: the process that writes ``sent.jsonl`` and starts all the others.
 
-``python -m fedsage.federation.gate FOLDER COMMAND …`` starts NVFlare's client by that command
+``python -m fedsage.federation.gate FOLDER COMMAND …`` starts NVFlare's client with that command
 and ends with it. Jobs, which are children of the client, ask for a line over a socket that only
-this user can open, and send nothing before the line is acknowledged. The gate chooses the file,
+this user can open, and send nothing until the line is acknowledged. The gate chooses the file,
 adds the time and the checksum of the line before, and remembers where every log ends.
 """
 
@@ -28,16 +28,16 @@ from fedsage.protocol.chain import RUN_NAME, SENT, Ledger
 
 SOCKET, CLIENT, RUNS = "gate.sock", "client", "runs"
 LONGEST = 1 << 20  # bytes of a line
-PATIENCE = 30.0  # seconds for a line to be on the disk
+PATIENCE = 30.0  # seconds for a line to be on disk
 GONE = (
-    f"The gate that writes {SENT} does not answer, so nothing was sent. Stop this owner, and "
+    f"The gate that writes {SENT} does not answer, so nothing was sent. Stop this owner, then "
     "start it again with 'fedsage federation start'."
 )
 
 
 @contextmanager
 def address(folder: Path) -> Iterator[str]:
-    """The socket in a folder, by a name that is short enough wherever the folder is."""
+    """The path of a folder's socket, short enough wherever the folder is."""
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{handle}/{SOCKET}"
@@ -46,11 +46,11 @@ def address(folder: Path) -> Iterator[str]:
 
 
 def ask_gate(folder: Path, line: Mapping[str, Any]) -> str:
-    """Have the gate add a line to the log of a run; the line's checksum.
+    """Ask the gate to add a line to the log of a run; returns the line's checksum.
 
     Args:
-        folder: Of the run, ``…/runs/RUN`` beside the gate's socket.
-        line: What it says.
+        folder: The folder of the run, ``…/runs/RUN`` beside the gate's socket.
+        line: The line's fields.
     """
     wanted = json.dumps({"run": folder.name, "line": line}).encode() + b"\n"
     try:
@@ -67,7 +67,7 @@ def ask_gate(folder: Path, line: Mapping[str, Any]) -> str:
 
 
 class Desk(socketserver.ThreadingUnixStreamServer):
-    """Takes lines from processes of this user."""
+    """Accepts lines from processes of this user."""
 
     daemon_threads = True
 
@@ -82,12 +82,12 @@ class Desk(socketserver.ThreadingUnixStreamServer):
             os.umask(before)
 
     def write(self, wanted: bytes) -> dict[str, str]:
-        """Add what is asked for; its checksum, or why it was not added."""
+        """Add a line; returns its checksum, or why it was not added."""
         try:
             asked = json.loads(wanted)
             run, line = asked["run"], dict(asked["line"])
             if not RUN_NAME.fullmatch(run):
-                return {"error": "The gate was asked for a run of no proper name."}
+                return {"error": "The gate was asked for a run with an invalid name."}
             with self.one:
                 return {"sha256": self.ledger.append(self.folder / RUNS / run, line)}
         except StorageError as error:
@@ -96,16 +96,16 @@ class Desk(socketserver.ThreadingUnixStreamServer):
             words = f"{SENT} cannot be written ({error.strerror}), so nothing was sent."
             return {"error": words}
         except (ValueError, KeyError, TypeError):
-            return {"error": "The gate was asked for something that is no line."}
+            return {"error": "The gate was asked to write something that is not a line."}
 
 
 class Visit(socketserver.StreamRequestHandler):
-    """One line, and its answer."""
+    """Handles one line, and answers it."""
 
     server: Desk
 
     def handle(self) -> None:
-        """Refuse other users, whatever the rights of the folder are."""
+        """Refuse other users, whatever the folder's permissions."""
         told = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         _, user, _ = struct.unpack("3i", told)
         if user == os.getuid():
@@ -114,7 +114,7 @@ class Visit(socketserver.StreamRequestHandler):
 
 
 def main(folder: Path, command: list[str]) -> int:
-    """Open the gate, start the client, and close with it."""
+    """Open the gate, start the client, and close when it ends."""
     with Desk(folder) as desk:
         threading.Thread(target=desk.serve_forever, daemon=True).start()
         client = subprocess.Popen(command)

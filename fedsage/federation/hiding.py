@@ -1,4 +1,4 @@
-"""Which privacy a federation has if nobody says: sums are hidden wherever they can be."""
+"""The default privacy level of a federation: sums are hidden wherever they can be."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ConfigError
 from fedsage.runs.setup import check_hidden, chosen_by_name
 
-ENOUGH = 3  # owners: of two, each knows the other's part of a sum
+ENOUGH = 3  # owners: with two, each can compute the other's part of a sum
 
 
 def with_level(config: Config, say: Callable[[str], None]) -> Config:
-    """The same with the level of privacy that it will have; tells what may surprise."""
+    """The settings with the privacy level filled in; warns about what may surprise."""
     level = config.privacy.level
     if level == "auto":
         why = cannot_hide(config)
         level = "open" if why else "sums"
         if why:
-            say(f"The server will see every owner's replies by themselves. {why}")
+            say(f"The server will see each owner's replies. {why}")
     elif level == "sums" and config.data.owners < ENOUGH:
         say(
-            "With two owners, each can take its own part off a sum and has the other's: sums "
-            "hide nothing from the other owner, only from the server."
+            "With two owners, each can subtract its own part from a sum and gets the other's: "
+            "sums are hidden only from the server, not from the other owner."
         )
     return config.model_copy(update={"privacy": PrivacyConfig(level=level)})
 
 
 def cannot_hide(config: Config) -> str | None:
-    """Why sums are not hidden in a run, if nobody asks for it."""
+    """Why sums are not hidden by default in a run, or None."""
     if config.data.owners < ENOUGH:
-        return "With two owners, sums hide nothing from the other one."
+        return "With two owners, hidden sums hide nothing from the other owner."
     _, way, _ = chosen_by_name(config)
     try:
         check_hidden(config, way)

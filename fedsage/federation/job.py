@@ -23,11 +23,11 @@ from fedsage.runs.events import HistoryLine
 
 POLL = 1.0  # seconds between two looks at a run
 RESUME = (
-    "What it had is kept by all parties: see that they are running ('fedsage federation "
+    "All parties keep what they have: check that they are running ('fedsage federation "
     "status'), then use the same command with --resume."
 )
-WAITING = 30  # looks between two lines about who is missing
-LOST = 3  # looks in a row without an answer
+WAITING = 30  # polls between two lines about missing owners
+LOST = 3  # polls in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
 
@@ -40,9 +40,9 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
         raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
     where = federation_of(kit)["server"]
     check_certificate(kit)
-    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # what is wrong, we say
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we report problems ourselves
     try:
-        with redirect_stdout(io.StringIO()):  # NVFlare says that it connects
+        with redirect_stdout(io.StringIO()):  # hides NVFlare's message about connecting
             found = new_secure_session(COORDINATOR, str(kit.path), timeout=timeout)
     except Exception as error:
         raise FedSageError(
@@ -56,7 +56,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
 
 
 def write_job(folder: Path, config: Config, owners: list[str], run: str, command: str) -> None:
-    """What NVFlare wants to be given: two JSON files, and no code."""
+    """Write what NVFlare needs: JSON files, and no code."""
     fed = config.federation
     least = fed.min_owners or len(owners)
     controller = {
@@ -105,19 +105,19 @@ def follow_job(
     say: Callable[[str], None],
     submitted: Callable[[str], None],
 ) -> Iterator[Path]:
-    """Submit a run, or find the one that goes on; inside, the folder with its result.
+    """Submit a run, or find the one still running; yields the folder with its result.
 
     Args:
         kit: The coordinator's.
         config: All settings of the run.
-        known: The ``run``'s name, and the ``job`` that it was last.
-        command: What the coordinator typed.
+        known: The ``run``'s name, and its latest ``job``.
+        command: The coordinator's command line.
         on_line: Called for each round.
-        say: For words on the way.
+        say: Called with messages on the way.
         submitted: Called with the name of the job.
 
     Raises:
-        ProtocolError: The run stopped; what it had is kept by all parties.
+        ProtocolError: The run stopped; all parties keep what they have.
     """
     owners = list(federation_of(kit)["owners"])
     with tempfile.TemporaryDirectory() as scratch, session(kit) as talk:
@@ -127,17 +127,17 @@ def follow_job(
                 write_job(Path(scratch) / GROUP, config, owners, known["run"], command)
                 job = talk.submit_job(str(Path(scratch) / GROUP))
                 submitted(job)
-                say(f"run {known['run']} is submitted; it starts when the owners are there")
+                say(f"run {known['run']} is submitted; it starts when the owners are connected")
             told = follow(talk, job, on_line, say)
             found = fetched(talk, job, Path(scratch))
             for line in (found / "history.jsonl").read_text().splitlines()[told:]:
-                on_line(HistoryLine(**json.loads(line)))  # it ended before we looked again
+                on_line(HistoryLine(**json.loads(line)))  # rounds since our last look
         yield found
 
 
 @contextmanager
 def in_our_words() -> Iterator[None]:
-    """What NVFlare raises, as an error that says how to go on."""
+    """Turn NVFlare's exceptions into an error that says how to continue."""
     try:
         yield
     except FedSageError:
@@ -148,10 +148,10 @@ def in_our_words() -> Iterator[None]:
 
 
 def goes_on(talk: Any, job: str) -> bool:
-    """Whether a job is done or still at work; one that lost its server is taken off."""
+    """Whether a job is done or still running; one that lost its server is aborted."""
     status = str(talk.get_job_meta(job).get("status", ""))
     if status == "RUNNING" and not is_at_work(talk, job):
-        with suppress(Exception):  # its server was killed: NVFlare lists it, and that is all
+        with suppress(Exception):  # its server was killed, but NVFlare still lists it
             talk.abort_job(job)
             time.sleep(POLL)
         return False
@@ -159,7 +159,7 @@ def goes_on(talk: Any, job: str) -> bool:
 
 
 def is_at_work(talk: Any, job: str) -> bool:
-    """Whether a process works on a job; one that just starts takes some looks."""
+    """Whether a process works on a job; one that is just starting needs a few polls."""
     for _ in range(LOST):
         if statistics(talk, job) is not None:
             return True
@@ -181,7 +181,7 @@ def fetched(talk: Any, job: str, scratch: Path) -> Path:
 
 
 def stopped(why: str) -> ProtocolError:
-    """How to go on after a run that did not get to its end."""
+    """The error for a run that did not finish, with how to continue."""
     return ProtocolError(f"The run stopped: {why.rstrip('.')}. {RESUME}")
 
 
@@ -191,7 +191,7 @@ def follow(
     on_line: Callable[[HistoryLine], None],
     say: Callable[[str], None],
 ) -> int:
-    """Tell every round once, until the job is over; how many were told."""
+    """Report every round once, until the job is over; returns how many were reported."""
     told, silent, looks = 0, 0, 0
     while True:
         try:
@@ -200,7 +200,7 @@ def follow(
         except Exception:
             silent += 1
             if silent > LOST:
-                raise stopped("the server does not answer any more") from None
+                raise stopped("the server no longer answers") from None
             time.sleep(POLL)
             continue
         if any(word in status for word in ENDED):
@@ -215,7 +215,7 @@ def follow(
 
 
 def tell_new(talk: Any, job: str, told: int, on_line: Callable[[HistoryLine], None]) -> int:
-    """The lines that the server has and we have not told yet; how many there are now."""
+    """Report the server's new lines; returns how many have been reported now."""
     lines = statistics(talk, job) or []
     for line in lines[told:]:
         on_line(HistoryLine(**line))
@@ -223,7 +223,7 @@ def tell_new(talk: Any, job: str, told: int, on_line: Callable[[HistoryLine], No
 
 
 def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:
-    """The rounds that a job has done; nothing where no process works on it."""
+    """The rounds that a job has done; None if no process works on it."""
     try:
         stats = talk.show_stats(job, "server")
         return list(json.loads(stats["server"][GROUP]["lines"]))
@@ -238,11 +238,11 @@ def who_is_there(kit: Kit) -> list[str]:
 
 
 def connected(talk: Any) -> list[str]:
-    """Names of the owners that the server knows of."""
+    """Names of the owners that the server is connected to."""
     return [client.name for client in talk.get_system_info().client_info]
 
 
 def abort(kit: Kit, job: str) -> None:
-    """End a job, whatever it is at."""
+    """End a job, whatever it is doing."""
     with session(kit) as talk, in_our_words():
         talk.abort_job(job)

@@ -1,4 +1,4 @@
-"""Before training, at the server: owners join, and agree on the scale of their columns."""
+"""Before training, at the server: owners join and agree on the scale of their columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def join(
 ) -> dict[OwnerId, Joined]:
     """Every owner joins, with the same features and classes as all others.
 
-    Who is not there is left out of the run. Owners compare versions themselves.
+    Absent owners are left out of the run. Owners compare versions themselves.
     """
     own = json.dumps(files)
     asked = {i: Agreement(run, i, version, settings, own) for i in exchange.owners}
@@ -39,7 +39,7 @@ def join(
 
 
 def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hint: str) -> None:
-    """Refuse to start where parties differ, and name two of them."""
+    """Refuse to start if parties differ, and name two of them."""
     (first, here), *others = seen.items()
     for other, there in others:
         if there != here:
@@ -52,7 +52,7 @@ def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hin
 
 
 def agree_on_scale(exchange: Exchange) -> ColumnScale:
-    """Mean and deviation of every column over all owners, from sums alone."""
+    """Mean and standard deviation of every column over all owners, from sums alone."""
     everyone = len(exchange.owners)
     sums = exchange.sum(column_sums, Ask(0), least=everyone)
     count, total = sums.count.double().numpy(), numbers_of(sums.total.numpy())
@@ -63,5 +63,5 @@ def agree_on_scale(exchange: Exchange) -> ColumnScale:
 
 
 def give_scale(exchange: Exchange, scale: ColumnScale) -> None:
-    """Every owner scales its columns; nobody may miss that."""
+    """Every owner scales its columns; none may miss this."""
     exchange.all(Site.receive_scale, scale, len(exchange.owners))

@@ -23,7 +23,7 @@ from fedsage.readable import natural
 
 Role: TypeAlias = Literal["server", "owner", "coordinator"]
 COORDINATOR = "coordinator@fedsage.local"
-OURS = "fedsage"  # folder in a kit for what is ours
+OURS = "fedsage"  # our folder in a kit
 OWNER, FEDERATION, SECRET = "owner.json", "federation.json", "secret"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
 MAY_BE_BUILT = [
@@ -41,10 +41,10 @@ LEAD = NOBODY | {"submit_job": "any", "manage_job": "n:submitter", "view": "any"
 INNER = {
     "allow_adhoc_conns": False,
     "internal": {
-        "scheme": "atcp",  # waits for many handshakes at once: silence blocks nobody else
+        "scheme": "atcp",  # handles many handshakes at once: a silent peer blocks nobody else
         "resources": {"host": "localhost", "connection_security": "mtls"},
     },
-    "streaming_retry_wait": 60,  # seconds before a message without an answer is sent again
+    "streaming_retry_wait": 60,  # seconds before an unanswered message is sent again
 }  # how a party's processes talk to each other
 
 
@@ -63,7 +63,7 @@ class Kit:
 
 
 def open_kit(path: Path) -> Kit:
-    """The kit in a folder, which must be one."""
+    """The kit in a folder; refuses a folder without one."""
     roles: dict[str, Role] = {
         "fed_server.json": "server",
         "fed_client.json": "owner",
@@ -75,7 +75,7 @@ def open_kit(path: Path) -> Kit:
             known = json.loads(about.read_text()) if about.exists() else {}
             return Kit(path.resolve(), role, known.get("name", path.resolve().name))
     raise ConfigError(
-        f"{path} is no startup kit: there is no startup/fed_….json in it. Give a folder that "
+        f"{path} is not a startup kit: it has no startup/fed_….json. Give a folder that "
         "'fedsage federation init' wrote."
     )
 
@@ -89,9 +89,9 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
     """One kit for every party, with certificates of one new authority.
 
     Args:
-        server: ``HOST:PORT``, by which owners reach the server.
+        server: ``HOST:PORT``, the address at which owners reach the server.
         owners: Their names.
-        out: The folder to write, which must not hold kits already.
+        out: The folder to write; it must be empty.
     """
     host, port = checked_address(server)
     names = checked_names(owners)
@@ -114,20 +114,20 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
         os.chmod(kit.path, 0o700)
         if kit.role == "owner":
             keep_secret(kit, secrets.token_hex(32))
-        if kit.role == "owner" and len(names) > 2:  # of two, each knows the other's part
+        if kit.role == "owner" and len(names) > 2:  # of two, each can compute the other's part
             (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums"]}))
     return kits
 
 
 def keep_secret(kit: Kit, secret: str) -> None:
-    """What an owner draws by beside a run's seed, so that nobody else can repeat its draws."""
+    """Store the secret that, with a run's seed, makes an owner's draws unpredictable."""
     file = kit.ours / SECRET
     file.touch(0o600)
     file.write_text(secret)
 
 
 def secret_of(ours: Path) -> str:
-    """The secret in a kit; kits of before have none."""
+    """The secret in a kit; older kits have none."""
     file = ours / SECRET
     return file.read_text().strip() if file.exists() else ""
 
@@ -148,7 +148,7 @@ def checked_names(owners: Sequence[str]) -> list[str]:
     for name in names:
         if not NAME.fullmatch(name) or name in ("server", "coordinator", "authority"):
             raise ConfigError(
-                f"Owner '{name}' cannot be called so: take a lower-case letter, then letters, "
+                f"Owner '{name}' is not a valid name: use a lower-case letter, then letters, "
                 "digits and '-'; not 'server', 'coordinator' or 'authority'."
             )
     if len(set(names)) < len(names) or not names:
@@ -157,7 +157,7 @@ def checked_names(owners: Sequence[str]) -> list[str]:
 
 
 def provisioned(host: str, port: int, owners: Sequence[str], scratch: Path) -> Path:
-    """Let NVFlare make certificates and startup files; the folder that holds them."""
+    """Let NVFlare make certificates and startup files; returns their folder."""
     people: list[dict[str, Any]] = [
         {"name": host, "type": "server", "org": OURS, "fed_learn_port": port},
         *({"name": name, "type": "client", "org": OURS} for name in owners),
@@ -183,13 +183,13 @@ def provisioned(host: str, port: int, owners: Sequence[str], scratch: Path) -> P
     if done.returncode or not found.is_dir():
         last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise ConfigError(
-            f"NVFlare could not make the kits: {last[-1] if last else 'it said nothing'}"
+            f"NVFlare could not make the kits: {last[-1] if last else 'it gave no reason'}"
         )
     return found
 
 
 def harden(kit: Kit) -> None:
-    """No shipped code, no uploaded logs, no shell, a job store of its own, our filter."""
+    """No shipped code, no uploaded logs, no shell, a separate job store, our filter."""
     local = kit.path / "local"
     resources = json.loads((local / "resources.json.default").read_text())
     resources["class_allow_list"] = MAY_BE_BUILT
@@ -215,16 +215,16 @@ def harden(kit: Kit) -> None:
 
 
 def close_inside(kit: Kit) -> None:
-    """Let none but holders of the party's own certificate join as one of its jobs.
+    """Let only holders of the party's own certificate connect as one of its jobs.
 
-    NVFlare searches the whole kit for this file and takes the first: that at the top, so that
-    none that came with a job is used.
+    NVFlare searches the whole kit for this file and takes the first, which is the one at the
+    top. So a file that came with a job is never used.
     """
     write_json(kit.path / "comm_config.json", INNER)
 
 
 def settle_in(kit: Kit) -> None:
-    """Keep the server's jobs inside its kit, wherever that was moved to."""
+    """Keep the server's jobs inside its kit, wherever it was moved to."""
     file = kit.path / "local" / "resources.json"
     resources = json.loads(file.read_text())
     snapshots = resources["snapshot_persistor"]["args"]["storage"]["args"]

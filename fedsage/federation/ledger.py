@@ -26,14 +26,14 @@ def enter(
     goes_on: bool,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Count a run before it starts; refuses one more than the policy allows.
+    """Count a run before it starts; refuses one beyond what the policy allows.
 
     Args:
-        policy: The owner's.
+        policy: The owner's policy.
         folder: Where the ledger is.
         run: The name of the run.
-        rounds: How many it may take, counted when it is agreed to.
-        goes_on: Whether it was agreed to before and stopped: then it is not a new one.
+        rounds: How many it may take; counted when it is agreed to.
+        goes_on: Whether it was agreed to before and stopped: then it is not a new run.
         clock: Seconds since 1970.
     """
     with locked(folder / LEDGER):
@@ -51,7 +51,7 @@ def enter(
 def too_often(
     policy: Policy, known: list[dict[str, Any]], run: dict[str, Any], now: float
 ) -> str | None:
-    """Which count is above what the policy allows."""
+    """Which count exceeds what the policy allows, or None."""
     rounds = sum(one["rounds"] for one in known if now - one["time"] < MONTH)
     counts = {
         "runs_a_day": ("runs in 24 hours", sum(now - one["time"] < DAY for one in known)),
@@ -62,12 +62,12 @@ def too_often(
     for key in (*new, "starts_of_a_run"):
         what, count = counts[key]
         if count > policy.rules[f"most.{key}"]:
-            return f"these would be {count} {what} {policy.why(f'most.{key}')}"
+            return f"that would make {count} {what} {policy.why(f'most.{key}')}"
     return None
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    """What was counted so far; a ledger that cannot be read stands for no permission."""
+    """What was counted so far; an unreadable ledger counts as no permission."""
     if not path.exists():
         return []
     try:
@@ -82,7 +82,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time: two runs that start at once are two."""
+    """One process at a time, so that two runs starting at once are both counted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -44,7 +44,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Do what is asked."""
+        """Run the procedure that is asked for."""
         reply = make_reply(ReturnCode.OK)
         reply[ASKED] = str(shareable.get(ASKED))[:300]
         try:
@@ -67,7 +67,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def open_house(self, fl_ctx: FLContext) -> Site:
-        """Read the data; what the door knows of the run is shared with the filter."""
+        """Read the data; the filter uses the same door, and so knows the agreed run."""
         kit = Path(fl_ctx.get_workspace().get_root_dir())
         place = json.loads((kit / GROUP / OWNER).read_text())
         name = fl_ctx.get_identity_name()
@@ -88,35 +88,35 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
 
 
 class OnlyMessages(Filter):  # type: ignore[misc]
-    """Looks at everything that leaves: messages of the agreed run, and nothing else.
+    """Checks everything that leaves: only messages of the agreed run may.
 
-    It is named in the owner's own ``privacy.json``, so that no job can leave it out.
+    It is named in the owner's own ``privacy.json``, so that no job can omit it.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """The reply as it is, or an error in its place."""
+        """The reply as it is, or an error instead."""
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME, ""))
         door = DOORS.get(fl_ctx.get_job_id())
         try:
             if what := strange_part(shareable):
-                return refused(shareable, f"'{what}' is nothing that may leave this owner")
+                return refused(shareable, f"'{what}' may not leave this owner")
             if ERROR in shareable:
                 if door is not None:
                     door.log_error(task, shareable[ERROR])
                 return shareable
             if door is None:
-                return refused(shareable, "no run was agreed on")
+                return refused(shareable, "no run was agreed")
             if hashlib.sha256(shareable[FRAME]).hexdigest() != door.passed:
                 return refused(shareable, "this did not go through the owner's door")
-            door.passed = ""  # it leaves once
-        except Exception as error:  # whatever it is, nothing leaves
+            door.passed = ""  # it may leave only once
+        except Exception as error:  # whatever the error, nothing leaves
             words = str(error) if isinstance(error, FedSageError) else type(error).__name__
             return refused(shareable, words)
         return shareable
 
 
 def strange_part(shareable: Shareable) -> str | None:
-    """The first part of a reply that is not of the kind that may leave."""
+    """The first part of a reply that is not of a kind that may leave, or None."""
     headers = shareable.get(ReservedHeaderKey.HEADERS, {})
     kinds: dict[str, tuple[type, int]] = {
         FRAME: (bytes, 1 << 40), ASKED: (str, 300), ERROR: (str, 1000), FATAL: (bool, 1),
@@ -136,7 +136,7 @@ def strange_part(shareable: Shareable) -> str | None:
 
 
 def refused(shareable: Shareable, why: str) -> Shareable:
-    """An error in place of what must not leave."""
+    """An error instead of what must not leave."""
     reply = make_reply(ReturnCode.OK)
     reply[ASKED] = str(shareable.get(ASKED))[:300]
     reply[ERROR] = f"refused by this owner's filter: {why}"[:1000]

@@ -1,4 +1,4 @@
-"""NVFlare at the server: a Controller that runs Algorithm 1, and the Engine it runs it on."""
+"""NVFlare at the server: a Controller that runs Algorithm 1, and the Engine it uses."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from fedsage.runs.events import Event
 from fedsage.runs.folder import Provenance, write_result
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
-LOT = "lot"  # of masks, by which a reply is to be hidden; part of a request
+LOT = "lot"  # the number of a hidden sum, in a request: its masks hide the reply
 STATUS, GROUP = "status.json", "fedsage"
-GRACE = 1.0  # seconds that an owner who was away is waited for when all others have answered
+GRACE = 1.0  # seconds to wait for an owner that was absent once all others have answered
 TICK = 0.01
-TO_START = 120.0  # seconds at least before and after training: processes start, data is read
+TO_START = 120.0  # seconds at least, before and after training: processes start, data is read
 
 
 class NVFlareEngine(Engine):
-    """Carries messages to owners' machines. Who does not answer by the deadline is left out.
+    """Carries messages to owners' machines; leaves out owners that miss the deadline.
 
-    An owner that was left out is asked again in every exchange, but not waited for longer
-    than the others take, until it answers.
+    An owner that was left out is asked again in every exchange but, until it answers, not
+    waited for longer than the others take.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class NVFlareEngine(Engine):
         self.names, self.run, self.deadline = names, run, deadline
         self.count = 0  # of exchanges: a reply must name the one it answers
         self.away: set[OwnerId] = set()
-        self.took: dict[str, float] = {}  # seconds, the last time a procedure was answered
+        self.took: dict[str, float] = {}  # seconds, by procedure, the last time it was answered
 
     def name_of(self, owner: OwnerId) -> str:
         """The name in the owner's certificate."""
@@ -77,7 +77,7 @@ class NVFlareEngine(Engine):
         requests: Mapping[OwnerId, Request],
         lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
-        """One task for every owner, with a payload of its own."""
+        """Send one task to every owner, each with its own payload."""
         self.count += 1
         asked = f"{self.run}/{self.count}/{procedure.name}"
         frame_for, found = encoder(requests), dict[OwnerId, Shareable]()
@@ -117,9 +117,9 @@ class NVFlareEngine(Engine):
         found: Mapping[OwnerId, Shareable],
         arrived: threading.Condition,
     ) -> None:
-        """Until all have answered, or the deadline; for who was away, little longer.
+        """Wait until all have answered, or the deadline; little longer for absent owners.
 
-        Little is as long as the others take, or took the last time, and a second more.
+        That is twice as long as the others take, or took the last time, plus a second.
         """
         start, others, name = time.monotonic(), None, procedure.name
         outside = name in JOINING
@@ -171,12 +171,12 @@ class FedSageController(Controller):  # type: ignore[misc]
 
     Args:
         settings: All settings of the run, as JSON.
-        run: Its name; a job of the same name goes on where the last one stopped.
+        run: Its name; a job of the same name continues where the last one stopped.
         owners: Names of the sites, in the order of their numbers.
-        deadline: Seconds that an owner has for an answer.
-        min_owners: Fewer answers than that stop the run.
-        command: What the coordinator typed.
-        files: Checksums of a user's own files that the settings name, by setting.
+        deadline: Seconds that an owner has to answer.
+        min_owners: With fewer answers the run stops.
+        command: The coordinator's command line.
+        files: Checksums of the user's own files that the settings name, by setting.
     """
 
     def __init__(
@@ -202,10 +202,10 @@ class FedSageController(Controller):  # type: ignore[misc]
         """Nothing to clean up."""
 
     def process_result_of_unknown_task(self, *arguments: Any, **more: Any) -> None:
-        """An answer that came too late; it was left out."""
+        """Ignore an answer that came too late."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Tell the coordinator how far the run has come, when it asks."""
+        """Report the progress of the run when the coordinator asks."""
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             if collector:

@@ -1,4 +1,4 @@
-"""Start, stop and look after the process of one party."""
+"""Start, stop and watch the process of one party."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from fedsage.files import write_json
 
 LOG, PID = "process.log", "pid"
 READY = {"server": "Server started", "owner": "Successfully registered client"}
-PATIENCE = 60.0  # seconds for a party to be ready
-LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process, which they outlive
+PATIENCE = 60.0  # seconds for a party to get ready
+LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
 
 
 def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool = True) -> int:
-    """Start a party's process, and wait until it is ready; its process id.
+    """Start a party's process, and wait until it is ready; returns its process id.
 
     An owner's policy and data are checked first, and its kit remembers where the data is.
     """
@@ -40,7 +40,7 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
             "A coordinator's kit needs no process. Use it with 'fedsage federation run --kit'."
         )
     if running(kit):
-        raise ConfigError(f"{kit.name} is running already (process {pid_of(kit)}).")
+        raise ConfigError(f"{kit.name} is already running (process {pid_of(kit)}).")
     check_certificate(kit)
     if kit.role == "owner":
         read_policy(kit.path)
@@ -53,7 +53,7 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
 
 
 def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None:
-    """Read the owner's data, which must be right before it joins."""
+    """Read the owner's data, which must be valid before it joins."""
     file = kit.ours / OWNER
     if data is None and not file.exists():
         raise ConfigError("This kit does not know its data yet: add --data FOLDER.")
@@ -61,9 +61,9 @@ def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None
     owned = read_owned(place)
     labelled = int((owned.y >= 0).sum())
     if not labelled:
-        raise DataError(f"{place}: no node is labelled, so there is nothing to train on.")
+        raise DataError(f"{place}: no node has a label, so there is nothing to train on.")
     write_json(file, {"data": str(place)})
-    tell(f"{kit.name}: {owned.num_nodes:,} nodes, {labelled:,} of them labelled")
+    tell(f"{kit.name}: {owned.num_nodes:,} nodes, {labelled:,} of them with a label")
 
 
 def check_certificate(kit: Kit) -> None:
@@ -73,14 +73,16 @@ def check_certificate(kit: Kit) -> None:
         try:
             found = x509.load_pem_x509_certificate(file.read_bytes())
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} is no certificate ({error}). Make new kits.") from None
+            raise ConfigError(
+                f"{file} is not a certificate ({error}). Make new kits."
+            ) from None
         today = datetime.datetime.now(datetime.timezone.utc)
         first, last = found.not_valid_before_utc, found.not_valid_after_utc
         if not first <= today <= last:
             raise ConfigError(
                 f"{file} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and today is "
                 f"{today:%Y-%m-%d}. Make new kits with 'fedsage federation init' and give them "
-                "to all parties; owners' folders of runs can be kept."
+                "to all parties; owners can keep their folders of runs."
             )
 
 
@@ -98,7 +100,7 @@ def check_port(port: int) -> None:
 
 
 def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
-    """The process itself, which outlives this one."""
+    """Start the process itself, which outlives this one."""
     side = "server.server_train" if kit.role == "server" else "client.client_train"
     config = "fed_server.json" if kit.role == "server" else "fed_client.json"
     who = [] if kit.role == "server" else [f"uid={kit.name}"]
@@ -127,20 +129,20 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
 
 
 def await_all(kits: Sequence[Kit]) -> None:
-    """Until all their logs say that they are ready."""
+    """Wait until all their logs say that they are ready."""
     begin = time.monotonic()
     for kit in kits:
         await_ready(kit, begin)
 
 
 def await_ready(kit: Kit, begin: float) -> None:
-    """Until the log says so."""
+    """Wait until the log says that a party is ready."""
     while READY[kit.role] not in (text := (kit.ours / LOG).read_text(errors="replace")):
         if not running(kit):
             last = [line for line in text.splitlines() if line.strip()][-1:]
             raise FedSageError(
-                f"{kit.name} ended at once: {last[0] if last else 'it said nothing'}. Its log "
-                f"is {kit.ours / LOG}"
+                f"{kit.name} stopped at once: {last[0] if last else 'it wrote nothing'}. Its "
+                f"log is {kit.ours / LOG}"
             )
         if time.monotonic() - begin > PATIENCE:
             where = federation_of(kit)["server"]
@@ -153,28 +155,28 @@ def await_ready(kit: Kit, begin: float) -> None:
 
 
 def pid_of(kit: Kit) -> int | None:
-    """The number of the party's process."""
+    """The id of the party's process, or None."""
     found = process_of(kit)
     return found.pid if found else None
 
 
 def process_of(kit: Kit) -> psutil.Process | None:
-    """The party's process; of an owner whose gate was killed, what the gate left behind."""
+    """The party's process; for an owner whose gate was killed, the client it left behind."""
     return recall(kit.ours / PID) or recall(kit.ours / CLIENT)
 
 
 def lost_its_gate(kit: Kit) -> bool:
-    """Whether an owner runs, but nothing can leave it."""
+    """Whether an owner runs without its gate, so that nothing can leave."""
     return kit.role == "owner" and recall(kit.ours / PID) is None and running(kit)
 
 
 def running(kit: Kit) -> bool:
-    """Whether the party's process is there."""
+    """Whether the party's process is running."""
     return process_of(kit) is not None
 
 
 def stop(kit: Kit) -> bool:
-    """End a party's process and the jobs it started; whether there was one."""
+    """End a party's process and the jobs it started; returns whether there was one."""
     found = process_of(kit)
     if found is None:
         return False
@@ -193,7 +195,7 @@ def stop(kit: Kit) -> bool:
 
 
 def send(process: psutil.Process, what: signal.Signals) -> None:
-    """A signal, unless the process is gone."""
+    """Send a signal, unless the process is gone."""
     try:
         os.kill(process.pid, what)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What a run leaves with an owner, on its own disk alone: models, its graph, predictions."""
+"""What a run leaves with an owner, on its own disk only: models, its graph, predictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEIGHGEN, MENDED, PREDICTIONS = "neighgen.safetensors", "mended.npz", "predictio
 def save_outcome(
     owner: DataOwner, owned: Owned, scale: Scale | None, view: str, folder: Path
 ) -> Path:
-    """Write model, NeighGen, mended graph and predictions; the file of the latter."""
+    """Write model, NeighGen, mended graph and predictions; returns the file of predictions."""
     names, schema = owned.names[1], owned.schema
     phi, held = parameters_of(owner.model), scale if schema else None
     save_models([NodeClassifier(owner.plan.shape, phi, names, schema, held)], folder)
@@ -39,7 +39,7 @@ def save_outcome(
 
 
 def predictions(owner: DataOwner, view: str, ids: list[str], names: tuple[str, ...]) -> str:
-    """The most likely class of every node of the owner, labelled or not, as CSV."""
+    """The most likely class of every node of the owner, with or without a label, as CSV."""
     nodes = torch.arange(len(ids)).numpy()
     plain = owner.answers(owner.graph, nodes)
     mended = plain if owner.mended is None else owner.answers(owner.mended, nodes)

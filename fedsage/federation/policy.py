@@ -1,7 +1,7 @@
-"""An owner's policy: what a run may ask of it. What no line allows is refused.
+"""An owner's policy: what a run may ask of it. Anything that no line allows is refused.
 
-It stands in ``local/policy.toml`` of the owner's kit, where the owner changes it. A refusal
-names the line. What kits are made with, ``policy_text.py``, holds for every missing line.
+It is in ``local/policy.toml`` of the owner's kit, where the owner can change it. A refusal
+names the line. The defaults in ``policy_text.py`` apply for every missing line.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ else:
 
 POLICY = "policy.toml"
 PLUS = "fedsage+"
-OPEN_TO_ALL = ("run.seed",)  # numbers that shape nothing
-NOT_HERE = ("synthetic",)  # sections that an owner with data of its own has no use for
+OPEN_TO_ALL = ("run.seed",)  # numbers that any run may choose
+NOT_HERE = ("synthetic",)  # sections that do not apply to an owner with its own data
 SHOWN = 3  # reasons in one refusal
 Rules: TypeAlias = Mapping[str, Any]  # by key: words, [smallest, largest], or one number
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a run may ask; ``lines`` has the number of each rule's line, where it has one."""
+    """What a run may ask; ``lines`` has the line number of each rule that is in the file."""
 
     rules: Rules
     lines: Mapping[str, int] = field(default_factory=dict)
 
     def why(self, key: str) -> str:
-        """The line that a refusal is by."""
-        line = f"line {self.lines[key]}" if key in self.lines else "as no line says otherwise"
+        """The rule and line that a refusal is based on."""
+        line = f"line {self.lines[key]}" if key in self.lines else "the default"
         return f"({POLICY}, {line}: {key} = {as_toml(self.rules[key])})"
 
 
 def refusal(policy: Policy, settings: Settings) -> str | None:
-    """Why an owner does not agree to a preset with these settings; None if it does."""
+    """Why an owner does not agree to a preset with these settings, or None."""
     try:
         found = refused(policy, load_config(settings))
     except ConfigError as error:
@@ -59,7 +59,7 @@ def refusal(policy: Policy, settings: Settings) -> str | None:
 
 
 def settings_in(text: str) -> Config:
-    """The settings that an owner is asked to agree to, which must be within all limits."""
+    """The settings that an owner is asked to agree to; refuses values out of range."""
     try:
         return Config.model_validate_json(text)
     except ValidationError as error:
@@ -67,10 +67,10 @@ def settings_in(text: str) -> Config:
 
 
 def check(policy: Policy, config: Config, owner: str, split: Callable[[], Split]) -> Split:
-    """How nodes are split in a run that the policy allows; refuses any other.
+    """The split of nodes for a run that the policy allows; refuses any other run.
 
-    The split is made only once all settings are allowed. How many nodes there are is not said
-    in a refusal, as that goes to the server.
+    The split is made only after all settings are allowed. A refusal goes to the server, so it
+    does not say how many nodes there are.
     """
     found = refused(policy, config)
     made = None if found else split()
@@ -86,11 +86,11 @@ def check(policy: Policy, config: Config, owner: str, split: Callable[[], Split]
 
 
 def refused(policy: Policy, config: Config) -> list[str]:
-    """What the policy does not allow, each with the line that says so."""
+    """What the policy does not allow, each with the line that forbids it."""
     fewest, least = policy.rules["fewest.owners"], config.federation.min_owners
     owners = min(least or config.data.owners, config.data.owners)
     few = (
-        [f"the run may go on with {owners} owners {policy.why('fewest.owners')}"]
+        [f"the run may continue with only {owners} owners {policy.why('fewest.owners')}"]
         if owners < fewest
         else []
     )
@@ -105,7 +105,7 @@ def other_words(policy: Policy, config: Config) -> Iterator[str]:
 
 
 def words_of(config: Config) -> dict[str, tuple[str, str]]:
-    """The settings that the policy has lists for, by key: what they are called and say."""
+    """The settings that the policy has lists for, by key: their names and values."""
     method, how = config.run.method, config.mend.how
     if method.startswith(PLUS) and method != PLUS:
         method, how = PLUS, method.removeprefix(PLUS)
@@ -124,13 +124,13 @@ def words_of(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def out_of_range(policy: Policy, config: Config) -> Iterator[str]:
-    """Numbers that are beyond the owner's ranges, or that have none and are not as usual."""
+    """Numbers outside the owner's ranges, or without a range and not at their default."""
     usual = dict(numbers_in(Config()))
     for setting, values in numbers_in(config):
         key = f"ranges.{setting}"
         if key not in policy.rules:
             if setting not in OPEN_TO_ALL and values != usual[setting]:
-                yield f"{setting} is {shown(values)}, and no line of {POLICY} speaks of it"
+                yield f"{setting} is {shown(values)}, and no line of {POLICY} allows it"
             continue
         smallest, largest = policy.rules[key]
         if not all(smallest <= value <= largest for value in values):
@@ -138,7 +138,7 @@ def out_of_range(policy: Policy, config: Config) -> Iterator[str]:
 
 
 def numbers_in(config: Config) -> Iterator[tuple[str, Sequence[float]]]:
-    """Every setting that is a number, or some."""
+    """Every setting that is a number or several."""
     for section, settings in config.model_dump(exclude=set(NOT_HERE)).items():
         for name, value in settings.items():
             values = value if isinstance(value, tuple) else (value,)
@@ -152,7 +152,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def too_few(policy: Policy, split: Split) -> list[str]:
-    """Of which nodes there are too few."""
+    """Which kinds of nodes there are too few of."""
     counts = {"training": len(split.train), "validation": len(split.val)}
     return [
         f"too few {kind} nodes {policy.why(f'fewest.{kind}_nodes')}"
@@ -162,7 +162,7 @@ def too_few(policy: Policy, split: Split) -> list[str]:
 
 
 def read_policy(kit: Path) -> Policy:
-    """The policy of a kit; of one without the file, what kits are made with."""
+    """The policy of a kit; the default if there is no file."""
     file = kit / "local" / POLICY
     try:
         return policy_in(file.read_text(encoding="utf-8-sig"))
@@ -173,11 +173,13 @@ def read_policy(kit: Path) -> Policy:
 
 
 def policy_in(text: str) -> Policy:
-    """The policy that a text says, over what kits are made with."""
+    """The policy in a text, with defaults for what it leaves out."""
     try:
         found = dict(flat(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{POLICY} is no TOML ({error}). Nothing is allowed.") from None
+        raise ConfigError(
+            f"{POLICY} is not valid TOML ({error}). Nothing is allowed."
+        ) from None
     lines = lines_of(text)
     for key, value in found.items():
         here = f"line {lines[key]}" if key in lines else "a line"
@@ -185,7 +187,7 @@ def policy_in(text: str) -> Policy:
             raise ConfigError(f"{POLICY}, {here}: unknown key '{key}'.{nearest(key, RULES)}")
         if kind_of(value) != kind_of(RULES[key]):
             raise ConfigError(
-                f"{POLICY}, {here}: {key} is {value!r}, but should be as in {key} = "
+                f"{POLICY}, {here}: {key} is {value!r}, but should look like {key} = "
                 f"{as_toml(RULES[key])}."
             )
     return Policy({**RULES, **found}, {key: lines[key] for key in found if key in lines})
@@ -201,7 +203,7 @@ def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 
 def kind_of(value: Any) -> str:
-    """What a rule is: words, a range, or a number."""
+    """The kind of a rule: words, a range, or a number."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return "words"
     numbers = value if isinstance(value, list) else [value]
@@ -211,7 +213,7 @@ def kind_of(value: Any) -> str:
 
 
 def lines_of(text: str) -> dict[str, int]:
-    """The number of the line that each key stands in."""
+    """The line number of each key."""
     found, above = {}, ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
@@ -222,14 +224,14 @@ def lines_of(text: str) -> dict[str, int]:
 
 
 def as_toml(value: Any) -> str:
-    """A rule as it stands in the file."""
+    """A rule as it is written in the file."""
     if isinstance(value, list):
         return f"[{', '.join(map(as_toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def with_rules(changed: Rules) -> str:
-    """The text of a policy in which some rules are others."""
+    """The text of the default policy with some rules changed."""
     lines, places = TEXT.splitlines(), lines_of(TEXT)
     for key, value in changed.items():
         at = places[key] - 1
@@ -238,7 +240,7 @@ def with_rules(changed: Rules) -> str:
 
 
 def permitting(config: Config) -> str:
-    """The text of a policy for a rehearsal: few nodes and many runs, and these settings."""
+    """The text of a policy for a rehearsal: few nodes, many runs, and these settings."""
     changed: dict[str, Any] = {key: 10**9 for key in RULES if key.startswith("most.")}
     changed |= {key: 0 for key in RULES if key.startswith("fewest.")}
     changed |= {key: sorted({*RULES[key], word}) for key, (_, word) in words_of(config).items()}

@@ -1,13 +1,13 @@
-"""The policy that an owner's kit is made with; also what holds where a line is missing."""
+"""The policy in a new owner's kit; also the default for missing lines."""
 
 TEXT = """\
-# What runs may ask of this owner. Only what is allowed here is done; a run that asks for more
-# is refused before anything of yours is used, and the refusal names the line of this file.
-# Change what you like and save: the next run is held against it. Where you delete a line, the
-# value that fedsage came with holds, not "anything".
+# What runs may ask of this owner. Only what this file allows is done; a run that asks for more
+# is refused before any of your data is used, and the refusal names the line of this file.
+# Edit and save: the next run is checked against it. If you delete a line, fedsage's default
+# applies, not "anything".
 
-# Kinds of runs. A Python file that you allowed ('fedsage federation allow') may stand for any
-# of them. What each one sends is in docs/security.md.
+# Kinds of runs. A Python file that you allowed ('fedsage federation allow') can take the place
+# of any of them. What each one sends is in docs/security.md.
 methods = ["fedsage", "fedsage+"]
 presets = ["paper", "best"]
 mending = ["none", "copy", "classes", "subspace", "neighgen", "shared"]
@@ -15,46 +15,46 @@ backbones = ["graphsage", "gcn", "gat", "propagate"]
 rules = ["mean", "median", "trimmed-mean", "krum"]
 messages = ["full", "whole", "low-rank"]
 
-# Who may read your replies. open: the server sees those of each owner. sums: it sees nothing
-# but their sum over all owners. Kits of three owners and more come with sums alone: add "open"
-# for runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
+# Who may read your replies. open: the server sees each owner's replies. sums: it sees only
+# their sum over all owners. Kits for three or more owners come with sums only: add "open" for
+# runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
 privacy = ["open", "sums"]
 
 [fewest]
-# What leaves is a sum or a mean over your nodes. Over a few nodes it would show single ones.
+# What leaves is a sum or a mean over your nodes. Over few nodes it would reveal single ones.
 training_nodes = 50
 validation_nodes = 30
-# Owners that a run must have, and must go on with if some fail. With two, each can work out
-# what the other sent.
+# Owners that a run must have, and must keep if some fail. With two, each can work out what
+# the other sent.
 owners = 2
 
 [most]
-# The same question, asked often enough with small differences, gives away what one answer
-# hides. A run that was stopped and goes on is not a new one, but may not start for ever.
+# The same question, asked often with small differences, reveals what one answer hides. A run
+# that was stopped and continues is not a new one, but it may not start forever.
 runs_a_day = 24
 rounds_a_month = 20000
 starts_of_a_run = 20
 
 [ranges]
-# Every number in the settings: the smallest and the largest that you agree to.
-# Shares of your labelled nodes that are trained on, and that choose the round.
+# Every number in the settings: the smallest and the largest that you accept.
+# Shares of your labelled nodes used for training, and for choosing the best round.
 data.train = [0.1, 0.8]
 data.val = [0.05, 0.5]
 data.owners = [1, 10000]
-# The classifier: many or wide layers hold more of your data, and need more memory.
+# The classifier: many or wide layers can memorize more of your data, and need more memory.
 model.widths = [4, 1024]
 model.dropout = [0, 0.9]
 model.heads = [1, 16]
 model.steps = [1, 100]
 model.teleport = [0, 1]
-# Its training: a step over few nodes, or from few neighbors, shows these.
+# Its training: a step over few nodes, or from few neighbors, reveals more of each.
 classifier.rounds_c = [1, 1000]
 classifier.local_epochs = [1, 20]
 classifier.batch_size = [16, 65536]
 classifier.fanouts = [2, 100]
 classifier.eta = [1e-6, 1]
 classifier.weight_decay = [0, 0.1]
-# Mending by a subspace of that rank, or with that many neighbors a node.
+# Mending by a subspace of that rank, or with that many neighbors for a node.
 mend.rank = [1, 256]
 mend.leaves = [1, 20]
 # Mending by NeighGen: how long, how much is hidden, over how many rows it answers.
@@ -75,7 +75,7 @@ neighgen.at_least = [0, 20]
 neighgen.at_most = [1, 20]
 neighgen.partners = [0, 10000]
 neighgen.memory_mb = [1, 4096]
-# Messages: how much of each layer's change is told, and how finely.
+# Messages: how much of each layer's change is sent, and how precisely.
 traffic.rank = [1, 64]
 traffic.bits = [8, 16]
 traffic.every = [1, 1000]

@@ -1,4 +1,4 @@
-"""Which process is a party's: its number and when it began, in a file."""
+"""Finding a party's process again: its id and start time, in a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import psutil
 
 
 def remember(file: Path, pid: int) -> None:
-    """Write down a process that was just started."""
+    """Record a process that was just started."""
     file.write_text(f"{pid} {psutil.Process(pid).create_time()}")
 
 
 def recall(file: Path) -> psutil.Process | None:
-    """The process that was written down, if it is there; not another that got its number."""
+    """The recorded process if it still runs, and not another one with the same id."""
     try:
         pid, created = file.read_text().split()
         found = psutil.Process(int(pid))

@@ -33,7 +33,7 @@ def rehearsal(
     say: Callable[[str], None],
     prepare: Callable[[Kit], None] = as_made,
 ) -> Iterator[Kit]:
-    """Cut the graph, make kits, start everyone; inside, the coordinator's kit.
+    """Cut the graph, make kits, start everyone; yields the coordinator's kit.
 
     ``prepare`` may change the kit of the server and of every owner before anyone starts.
     """
@@ -51,7 +51,7 @@ def rehearsal(
             stack.callback(stop, kit)
             for file in files_of(config).values():
                 allow(Path(file), kit.ours)
-            if kit.role == "owner":  # all of them are the user's own
+            if kit.role == "owner":  # all owners are the user here
                 (kit.path / "local" / POLICY).write_text(permitting(config))
             if kit.role == "owner":
                 keep_secret(kit, "")  # so that the model is that of a simulation
@@ -68,7 +68,7 @@ def rehearsal(
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process by way of its clean-up."""
+    """Let SIGTERM and SIGHUP end this process through its clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -103,7 +103,7 @@ def owners_data(config: Config, folder: Path) -> dict[str, Path]:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on."""
+    """A free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A federated run in the coordinator's folder: what to go on with, and what came of it."""
+"""A federated run in the coordinator's folder: what it takes to continue, and its result."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from fedsage.runs.folder import (
 )
 from fedsage.runs.record import RunRecord
 
-RUN = "run.json"  # in the checkpoint: its name, and the job that it is
+RUN = "run.json"  # in the checkpoint: the run's name, and its job
 FETCHED = ("history.jsonl", "model.safetensors", "model.json", "result.json")
 
 
 def stored(out: Path | None) -> dict[str, Any] | None:
-    """The settings of a federated run to go on with."""
+    """The settings of a stopped federated run, to continue it."""
     if out is not None and (out / RESULT).exists():
-        raise ConfigError(f"{out} is finished: nothing is left to do.")
+        raise ConfigError(f"{out} is finished: there is nothing left to do.")
     if out is None or not (out / CHECKPOINT / RUN).exists():
         raise ConfigError(
-            f"--resume: {out or 'no --out was given, which'} holds no federated run that was "
-            "stopped. Give the folder of one with --out."
+            f"--resume: {out or 'no --out was given, which'} holds no stopped federated run. "
+            "Give the folder of one with --out."
         )
     return read_settings(out)
 
@@ -54,7 +54,7 @@ def run_into(
     on_line: Callable[[HistoryLine], None],
     say: Callable[[str], None],
 ) -> RunRecord:
-    """Submit, or go on with, a run; its result is in ``folder`` when it ends."""
+    """Submit or continue a run; its result is in ``folder`` when it ends."""
     claim(folder, resume)
     about = folder / CHECKPOINT / RUN
     if not resume:
@@ -82,7 +82,7 @@ def run_into(
 
 
 def job_of(out: Path) -> str:
-    """The job that the run in a folder is."""
+    """The job of the run in a folder."""
     stored(out)
     job = json.loads((out / CHECKPOINT / RUN).read_text())["job"]
     if job is None:

@@ -42,7 +42,7 @@ class Served:
 
 
 def federated(method: Method, how: str) -> bool:
-    """Whether a method can be run between owners of their own parts."""
+    """Whether a method can be run between separate owners."""
     return method.topology == "federated" and method.way(how).truth is None
 
 
@@ -52,7 +52,7 @@ def federated_parts(config: Config) -> tuple[Method, Way, Rule]:
     if not federated(method, config.mend.how):
         could = [name for name in all_methods() if federated(find_method(name), "none")]
         raise ConfigError(
-            f"{config.run.method} cannot be run between separate owners. Take one of "
+            f"{config.run.method} cannot be run between separate owners. Choose one of "
             f"{', '.join(could)}."
         )
     return method, way, rule
@@ -69,17 +69,17 @@ def serve(
     settings: str | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Served:
-    """Algorithm 1 between parties; rounds are kept in ``folder``, and taken up from there.
+    """Algorithm 1 between parties; rounds are kept in ``folder``, and continued from there.
 
     Args:
         config: All settings of the run.
-        engine: The way to the owners.
-        names: What the owners are called, in the order of their numbers.
-        run: A name for this run; the same one goes on with it.
-        version: Of fedsage, at the server.
+        engine: The transport to the owners.
+        names: The owners' names, in the order of their numbers.
+        run: The name of this run; the same name continues it.
+        version: The server's version of fedsage.
         folder: For the server's checkpoints.
         observe: Called after each round.
-        settings: As the coordinator gave them, where they name files of a user's own.
+        settings: As the coordinator gave them, if they name the user's own files.
         files: Checksums of these files, by setting.
     """
     method, way, rule = federated_parts(config)
@@ -113,13 +113,13 @@ def serve(
 
 
 def hide_sums(exchange: Exchange, run: str) -> int:
-    """From here on the server sees sums alone; the first is how many nodes there are."""
+    """From here on the server sees only sums; the first one is the number of nodes."""
     exchange.hidden = HiddenSums(exchange, run)
     return exchange.sum(count_nodes, Ask(0), least=len(exchange.owners)).nodes
 
 
 def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:
-    """The server's rounds; after a restart, owners are brought to where they were then."""
+    """The server's rounds; after a restart, owners return to their state at that point."""
     everyone = len(exchange.owners)
     steps: dict[OwnerId, Step] = {}
 
@@ -135,7 +135,7 @@ def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:
 
 
 def kept_scale(exchange: Exchange, folder: Path) -> ColumnScale:
-    """The scale of the columns, agreed on when the run began and never again."""
+    """The scale of the columns, agreed once when the run began."""
     shelf = Shelf(folder, "scale", durable=True)
     found = shelf.get(0, ColumnScale)
     if found is None:
@@ -152,7 +152,7 @@ def federated_facts(
     missed: int,
     resumed: int,
 ) -> Facts:
-    """What the server of a federation knows of a run, where nobody holds the whole graph."""
+    """What the server of a federation knows about a run; nobody holds the whole graph."""
     joined = [one for one, _ in owners.values()]
     return Facts(
         method=method,
@@ -177,7 +177,7 @@ def share_of_all(outcome: Outcome) -> float:
 
 
 def owner_line(name: str, one: Joined, hits: Hits | None, outcome: Outcome) -> OwnerLine:
-    """One owner at a glance, of whom little is known."""
+    """What little is known of one owner, as a line of the result."""
     return OwnerLine(
         nodes=one.nodes if hits else None,
         links=None,

@@ -1,4 +1,4 @@
-"""An owner on its own machine: what it does when the server asks, and what it keeps."""
+"""An owner on its own machine: how it answers the server, and what it keeps."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
 
-LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that an unknown server may send
+LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that may come before the agreement
 LEAVES = "what-leaves.txt"
 
 
 def words_of_agreeing(config: Config) -> str:
-    """Whether the number of training nodes leaves depends on the settings."""
+    """What leaves when agreeing; whether the number of training nodes does is a setting."""
     about = (
         "Once, at the start: the version of fedsage, a checksum of your schema with the names "
     )
@@ -65,22 +65,22 @@ def words_of_agreeing(config: Config) -> str:
 
 
 def told_nodes(config: Config) -> int:
-    """The most nodes that a setting depends on: by :func:`fedsage.mending.subspace.rank_of`."""
+    """The most nodes that a setting depends on; see :func:`mending.subspace.rank_of`."""
     return 2 * STEPS * config.mend.rank
 
 
 class Site:
-    """One owner. All that it writes goes to ``runs/RUN``, on its own disk.
+    """One owner. Everything it writes goes to ``runs/RUN`` on its own disk.
 
     Args:
-        name: What the owner is called.
+        name: The owner's name.
         owned: Its data.
         runs: The folder for what its runs leave behind.
-        version: Of the fedsage that runs here.
-        tell: Where plain words for the owner go.
-        identity: By which it signs keys where sums are hidden.
+        version: The version of fedsage running here.
+        tell: Called with messages for the owner.
+        identity: Signs its keys, if sums are hidden.
         policy: What runs may ask of it; by default that of its kit, two folders up.
-        secret: What it draws by beside the run's seed; it stays in the kit.
+        secret: Mixed into the run's seed for its draws; it stays in the kit.
         record: Writes lines of ``sent.jsonl``: the gate, or this process in a rehearsal.
     """
 
@@ -105,7 +105,7 @@ class Site:
         self._keeper: Keeper | None = None
 
     def answer(self, name: str, frame: bytes, lot: int | None = None) -> bytes:
-        """Do what is asked, and give the reply as it will leave; masked, if by a ``lot``."""
+        """Do what is asked; returns the reply as it leaves, masked if there is a ``lot``."""
         asked = self.door.asked(name)
         longest = MOST_BYTES if self.config else LONGEST_AGREEMENT
         request = decode(asked.request, frame, longest)
@@ -120,11 +120,11 @@ class Site:
 
     @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing)
     def agree(self, agreement: Agreement) -> Joined:
-        """Compare versions, take the settings, say in plain words what will leave."""
+        """Compare versions, accept the settings, say in plain words what will leave."""
         if self.config is not None:
-            raise PrivacyError(f"Owner {self.name} has agreed to this run already.")
+            raise PrivacyError(f"Owner {self.name} has already agreed to this run.")
         if not RUN_NAME.fullmatch(agreement.run):
-            raise PrivacyError("The name of the run is not made of letters, digits and '-'.")
+            raise PrivacyError("The run's name may have only letters, digits and '-'.")
         if agreement.version != self.version:
             raise ConfigError(
                 f"The version differs: the server has fedsage {agreement.version}, owner "
@@ -137,7 +137,7 @@ class Site:
         if config.neighgen.min_batch < FEWEST:
             raise PrivacyError(
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
-                f"{self.name} answers for {FEWEST} or more (neighgen.min_batch)."
+                f"{self.name} requires at least {FEWEST} (neighgen.min_batch)."
             )
         self.check_same_run(given, agreement.files)
         self.config, self.method = config, find_method(config.run.method)
@@ -172,7 +172,7 @@ class Site:
         )
 
     def allowed_split(self, config: Config) -> Split:
-        """How nodes are split, once the owner's policy allows the run and it is counted."""
+        """The split of nodes, once the owner's policy allows the run and it is counted."""
         policy = self.policy
         seed, owned = with_secret(config.run.seed, self.secret), self.owned
         share = config.data.train, config.data.val, seed
@@ -194,7 +194,7 @@ class Site:
 
     @property
     def asks(self) -> list[Procedure[Any, Any, Any]]:
-        """What may be asked of this owner in the agreed run."""
+        """What this owner may be asked in the agreed run."""
         scaled = self.owned.num_numbers > 0
         columns = {column_sums.name, column_squares.name}
         before = [
@@ -205,7 +205,7 @@ class Site:
         return [*before, *self.plan.asks.values()]
 
     def check_same_run(self, config: Config, files: str) -> None:
-        """Refuse to go on with a run whose settings or data are not what they were."""
+        """Refuse to continue a run whose settings or data have changed."""
         settings = config.model_dump_json(exclude={"federation"}) + files
         now = {"settings": sha256(settings.encode()).hexdigest(), "data": self.owned.content}
         path = self.folder / AGREED
@@ -214,13 +214,13 @@ class Site:
             if before[what] != seen:
                 raise ConfigError(
                     f"Owner {self.name} began this run with other {what} ({before[what][:12]}, "
-                    f"now {seen[:12]}). Bring them back, or start a new run."
+                    f"now {seen[:12]}). Restore them, or start a new run."
                 )
         write_json(path, now)
 
     @procedure(phase="evaluation", uses=Open)
     def receive_scale(self, scale: ColumnScale) -> Ready:
-        """Scale the columns, and be ready to train."""
+        """Scale the columns, and get ready to train."""
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
         graph = self.owned.graph(self.scale)
         owner = self.method.owner(self.index, graph, self.split, self.plan)
@@ -238,23 +238,25 @@ class Site:
             raise ProtocolError(f"Owner {self.name} has not joined a run yet.")
         return self._keeper
 
-    @procedure(phase="evaluation", uses=Open, leaves="After a restart: whether you can go on.")
+    @procedure(
+        phase="evaluation", uses=Open, leaves="After a restart: whether you can continue."
+    )
     def able(self, step: Step) -> Able:
-        """Whether the state of that moment was kept."""
+        """Whether the state at that point was kept."""
         return Able(self.keeper.has(phase_of(step), step.t, step.mended))
 
     @procedure(phase="evaluation", uses=Open)
     def restore(self, step: Step) -> Ready:
-        """Become what this owner was at that moment."""
+        """Return to this owner's state at that point."""
         self.keeper.restore(phase_of(step), step.t, step.mended)
         return Ready()
 
     @procedure(phase="evaluation", uses=Open)
     def finish(self, finish: Finish) -> Ready:
-        """Write model, NeighGen, mended graph and predictions to this owner's disk alone."""
+        """Write model, NeighGen, mended graph and predictions to this owner's disk only."""
         owner = self.keeper.owner
         if sha256_of(parameters_of(owner.model)) != finish.model:
-            raise ProtocolError("it does not have the classifier of the end of the run")
+            raise ProtocolError("it does not have the final classifier of the run")
         found = save_outcome(owner, self.owned, self.scale, finish.view, self.folder)
         self.tell(f"The run is over. Predictions: {found}")
         return Ready()
@@ -264,7 +266,7 @@ JOINING = procedures_in(Site.__module__) | COLUMNS
 
 
 def phase_of(step: Step) -> Any:
-    """The phase that a step names, if there is such a one."""
+    """The phase that a step names; refuses any other word."""
     if step.phase not in ("mending", "training"):
-        raise ProtocolError(f"'{step.phase}' is no phase of a run.")
+        raise ProtocolError(f"'{step.phase}' is not a phase of a run.")
     return step.phase

@@ -10,7 +10,7 @@ from fedsage.federation.gate import RUNS
 from fedsage.federation.kits import Kit
 from fedsage.protocol.chain import HEAD, SENT, read_chain
 
-LATER = ("checkpoint", "predictions.csv")  # what a run has only after messages have left
+LATER = ("checkpoint", "predictions.csv")  # what a run has only after messages were sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +18,18 @@ class Verified:
     """What was found in the log of one run."""
 
     run: str
-    lines: int  # as far as the chain holds
-    bytes: int  # that these lines say have left
-    wrong: str | None  # the first thing, None where all is well
-    note: str | None  # what a kill has left behind, which is no harm
+    lines: int  # up to where the chain is intact
+    bytes: int  # sent, according to these lines
+    wrong: str | None  # the first problem, or None
+    note: str | None  # harmless leftovers of a killed process
 
 
 def verified(kit: Kit, run: str | None = None) -> list[Verified]:
     """All runs of an owner's kit, or one."""
     if kit.role != "owner":
         raise ConfigError(
-            f"{kit.path} is the kit of the {kit.role}; {SENT} is with owners. Give an owner's."
+            f"{kit.path} is the kit of the {kit.role}, but only owners have {SENT}. Give the "
+            "kit of an owner."
         )
     folders = sorted(path for path in (kit.ours / RUNS).glob("*") if path.is_dir())
     names = [folder.name for folder in folders]
@@ -39,10 +40,10 @@ def verified(kit: Kit, run: str | None = None) -> list[Verified]:
 
 
 def verified_run(folder: Path) -> Verified | None:
-    """One run; None where it ended before anything could leave."""
+    """One run; None if it ended before anything could be sent."""
     if not (folder / SENT).exists() and not (folder / HEAD).exists():
         if not any((folder / name).exists() for name in LATER):
             return None
-        return Verified(folder.name, 0, 0, f"there is no {SENT}, but messages have left", None)
+        return Verified(folder.name, 0, 0, f"there is no {SENT}, but messages were sent", None)
     chain = read_chain(folder)
     return Verified(folder.name, chain.head.lines, chain.num_bytes, chain.wrong, chain.note)

@@ -1,4 +1,4 @@
-"""What leaves the house in a run, in plain words, before anything is sent."""
+"""What leaves an owner in a run, in plain words, before anything is sent."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fedsage.protocol.procedures import Procedure, in_sums
 
 NEVER = "Never: nodes, links, rows of features, single labels, predictions, your mended graph."
 OPEN = (
-    "The server sees all of this from each owner by itself: sums are not hidden from it, and "
+    "The server sees all of this for each owner separately: sums are not hidden from it, and "
     "no noise is added. docs/security.md says what could be learned from it."
 )
 SUMS = (
-    "The server sees sums over owners and nothing of you alone: what is added up leaves under "
-    "masks that cancel when all are added. No noise is added to the sums. docs/security.md "
-    "says what could be learned from them."
+    "The server sees sums over owners and nothing of yours alone: what is summed leaves under "
+    "masks that cancel out in the sum. No noise is added to the sums. docs/security.md says "
+    "what could be learned from them."
 )
 
 
 def what_leaves(
     config: Config, asks: Iterable[Procedure[Any, Any, Any]], files: Mapping[str, str]
 ) -> str:
-    """The list, for one run: what each procedure says of itself.
+    """The list for one run: what each procedure declares.
 
-    ``files`` are checksums of files that are not fedsage's own, by setting.
+    ``files`` are checksums of files that are not part of fedsage, by setting.
     """
     words = [said for one in asks if (said := one.words(config))]
     words += [
@@ -35,6 +35,6 @@ def what_leaves(
     ]
     lines = "\n".join(f"- {line}" for line in words)
     return (
-        f"What leaves this house in this run ({config.run.method}, preset "
+        f"What leaves this site in this run ({config.run.method}, preset "
         f"{config.run.preset}):\n{lines}\n{NEVER}\n{SUMS if in_sums(config) else OPEN}\n"
     )

@@ -10,41 +10,41 @@ from fedsage.protocol.messages import OwnerId, message
 
 @message
 class Agreement:
-    """S → D_i, before anything else: which run this is, and all of its settings."""
+    """S → D_i, before anything else: which run this is, and all its settings."""
 
     run: str
     owner: OwnerId  # i
-    version: str  # of fedsage, at the server
+    version: str  # the server's version of fedsage
     settings: str  # JSON
-    files: str  # of a user's own, by setting: their checksums; JSON
+    files: str  # JSON: checksums of the user's own files, by setting
 
 
 @message
 class Joined:
-    """D_i → S: what must be the same at all owners, and how much there is."""
+    """D_i → S: what must be the same for all owners, and how much data there is."""
 
     version: str
-    schema: str  # checksum of names of features and classes
+    schema: str  # checksum of the names of features and classes
     features: int  # d_x
     classes: int  # d_y
-    nodes: int  # |V_i|; where sums are hidden, no more than settings depend on
-    weight: float  # what D_i will weigh: 1, or its number of training nodes; 0 if hidden
-    names: str  # of the classes, as in the schema; JSON
+    nodes: int  # |V_i|; if sums are hidden, only as large as the settings depend on
+    weight: float  # D_i's weight: 1, or its number of training nodes; 0 if hidden
+    names: str  # JSON: the names of the classes, as in the schema
 
 
 @message
 class NodeCount:
-    """D_i → S: |V_i|, of which S needs the sum where sums are hidden."""
+    """D_i → S: |V_i|. S needs only the sum; asked for if sums are hidden."""
 
     nodes: int
 
 
 @message
 class ColumnSums:
-    """D_i → S: over all its nodes, how many numbers each column has, and their sum."""
+    """D_i → S: how many values each numeric column has over all its nodes, and their sum."""
 
     count: Int[Tensor, " numbers"]
-    total: Int[Tensor, "numbers digits"]  # as digits, whose sums are exact
+    total: Int[Tensor, "numbers digits"]  # as digits, so that sums are exact
 
 
 @message
@@ -56,14 +56,14 @@ class ColumnMeans:
 
 @message
 class ColumnSquares:
-    """D_i → S: the sum of squared distances from that mean, column by column, as digits."""
+    """D_i → S: the sum of squared distances from that mean, for each column, as digits."""
 
     total: Int[Tensor, "numbers digits"]
 
 
 @message
 class ColumnScale:
-    """S → every D_i: how every column of numbers is scaled."""
+    """S → every D_i: how to scale every numeric column."""
 
     mean: Float[Tensor, " numbers"]
     std: Float[Tensor, " numbers"]
@@ -71,28 +71,28 @@ class ColumnScale:
 
 @message
 class Step:
-    """S → D_i, after a restart: a moment of the run to go on from."""
+    """S → D_i, after a restart: the point of the run to continue from."""
 
     phase: str
-    t: int  # rounds of that phase that D_i took part in
+    t: int  # how many rounds of that phase D_i took part in
     mended: bool  # whether its graph was mended by then
 
 
 @message
 class Able:
-    """D_i → S: whether D_i has kept its state of that moment."""
+    """D_i → S: whether D_i still has its state at that point."""
 
     yes: bool
 
 
 @message
 class Finish:
-    """S → D_i: the run is over; which of its graphs D_i had better query."""
+    """S → D_i: the run is over; on which of its graphs D_i should make its predictions."""
 
     view: str
-    model: str  # checksum of the classifier that D_i must have by now
+    model: str  # checksum of the classifier that D_i must hold by now
 
 
 @message
 class Ready:
-    """D_i → S: done, and nothing else."""
+    """D_i → S: done; carries nothing else."""

@@ -1,4 +1,4 @@
-"""Training at the server: how rounds are asked for and handed out, by models or by changes."""
+"""The server's side of training: asking for rounds and sending the results to owners."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from fedsage.protocol.server import Rule, average, server_execution_for_c
 
 
 def averaging_of(exchange: Exchange, rule: Rule) -> ByModels | ByChanges:
-    """As the settings of the run say."""
+    """The way of averaging that the run's settings ask for."""
     full = in_full(exchange.plan.config)
     return ByModels(exchange, rule) if full else ByChanges(exchange, rule)
 
 
 class ByModels:
-    """The server's side of training by full messages: φ_i and moments, as they are."""
+    """The server's side of training with full messages: φ_i and moments as they are."""
 
     def __init__(self, exchange: Exchange, rule: Rule) -> None:
         self.exchange, self.rule = exchange, rule
 
     def start(self, classifier: Classifier) -> None:
-        """All hold it."""
+        """Send the classifier to all owners."""
         self.exchange.sum(DataOwner.receive_classifier, classifier)
 
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
@@ -40,21 +40,21 @@ class ByModels:
         return server_execution_for_c(self.exchange, t, self.rule)
 
     def end(self, best: Classifier, t: int, last: int) -> None:
-        """All hold the best φ, of round ``t``."""
+        """Make sure that all owners hold the best φ, that of round ``t``."""
         holding = self.exchange.answered[DataOwner.receive_classifier.name]
         if t != last or len(holding) < len(self.exchange.owners):
             self.start(best)
 
 
 class ByChanges:
-    """The server's side: it adds up, takes the step itself, and hands out the sum."""
+    """The server's side of training by changes: add them up, take the step, send the sum."""
 
     def __init__(self, exchange: Exchange, rule: Rule) -> None:
         self.exchange, self.rule = exchange, rule
-        self.kept: Sequence[OwnerId] = ()  # who kept the best φ so far
+        self.kept: Sequence[OwnerId] = ()  # owners that kept the best φ so far
 
     def start(self, classifier: Classifier) -> None:
-        """All hold what there was when the run was stopped, or what the plan says."""
+        """Bring all owners to the start: of the plan, or of where the run was stopped."""
         plan, owners = self.exchange.plan, len(self.exchange.owners)
         if classifier.moments:
             self.common = unpacked(plan.config, classifier)
@@ -67,7 +67,7 @@ class ByChanges:
         self.exchange.sum(receive_change, news)
 
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B: φ after this round, the owners' mean loss, their hits."""
+        """Procedure B: φ after this round, the owners' mean loss, and their hits."""
         exchange, common = self.exchange, self.common
         holding = exchange.answered[receive_change.name]
         exchange.guard.held = common
@@ -84,7 +84,7 @@ class ByChanges:
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
 
     def end(self, best: Classifier, t: int, last: int) -> None:
-        """All hold the best φ, of round ``t``: who kept it takes it out again."""
+        """Make sure that all hold the best φ, of round ``t``; owners that kept it reuse it."""
         current = t == last
         has = self.exchange.answered[receive_change.name] if current else self.kept
         if current and len(has) == len(self.exchange.owners):
@@ -96,18 +96,18 @@ class ByChanges:
 
 
 def for_owners(total: Change) -> Change:
-    """What owners need of a sum: the server's guide has the rest."""
+    """The part of a sum that owners need: the rest is in the server's guide."""
     parts = {part: n for part, n in total.parts.items() if not part.startswith(RIGHT)}
     return replace(total, parts=parts)
 
 
 def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:
-    """What it takes to go on for who holds what came before."""
+    """What an owner needs to continue if it holds the state of the round before."""
     return News(common.t, common.owners, common.weight, {}, {}, total, guide or {})
 
 
 def everything(common: Common) -> News:
-    """For who does not."""
+    """What an owner needs if it does not: the whole state."""
     all_of_it = packed(common)
     return News(
         common.t, common.owners, common.weight, all_of_it.phi, all_of_it.moments, NO_CHANGE, {}
@@ -115,7 +115,7 @@ def everything(common: Common) -> News:
 
 
 def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
-    """One change of many, by a rule that looks at each, in the same whole numbers."""
+    """Combine changes by a rule that looks at each one; the result is in the same integers."""
     weights = [change.weight / 2**FIXED for change in changes]
     decoded = [
         {p: decode(n, common.units[p]) * (common.weight / weight) for p, n in one.parts.items()}

@@ -1,8 +1,8 @@
 """``sent.jsonl`` as a chain: every line holds the checksum of the line before it.
 
-The first line holds a checksum of the run's name and of what was agreed, and ``sent.head`` says
-how many lines there are and what the last one is. So a line that is edited, removed, moved or
-taken from another run is found, and so is a lost end.
+The first line holds a checksum of the run's name and of the agreement, and ``sent.head`` says
+how many lines there are and what the checksum of the last one is. So a line that was edited,
+removed, moved or copied from another run is noticed, and so is a missing end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedsage.files import write_json
 
 SENT, HEAD, AGREED = "sent.jsonl", "sent.head", "agreed.json"
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-Stamp: TypeAlias = tuple[int, int, int]  # of a file: another one for every change
+Stamp: TypeAlias = tuple[int, int, int]  # of a file: differs after every change
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What was found in a log: its end, the bytes that left, and the first thing wrong."""
+    """What was found in a log: its end, the bytes sent, and the first problem."""
 
     head: Head
     before: str = ""  # checksum of the last line but one
     num_bytes: int = 0  # of all messages
-    size: int = 0  # of the file, up to the end of its last whole line
+    size: int = 0  # of the file, up to the end of its last complete line
     wrong: str | None = None
     note: str | None = None
 
 
 def root_of(folder: Path) -> str:
-    """What the first line of a run holds in place of a line before it."""
+    """What the first line of a run holds instead of the checksum of a line before it."""
     agreed = folder / AGREED
     known = agreed.read_bytes() if agreed.exists() else b""
     return sha256(f"{SENT} of {folder.name}\n".encode() + known).hexdigest()
 
 
 def sealed(line: Mapping[str, Any], before: str, now: str) -> bytes:
-    """A line as it is written; whoever asks for it says neither time nor place of it."""
+    """A line as it is written; its time and its place in the chain are always set here."""
     ours = {"before": before, "time": now}
     return (json.dumps({**ours, **line, **ours}) + "\n").encode()
 
@@ -73,7 +73,7 @@ def linked(text: bytes, root: str) -> Chain:
 
 
 def as_json(raw: bytes) -> dict[str, Any]:
-    """A line's parts; none where it is not JSON."""
+    """The fields of a line, or none if it is not JSON."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
@@ -86,12 +86,12 @@ def misplaced(number: int, before: object) -> str:
     if before is None:
         return f"line {number} has no checksum of the line before it"
     if number == 1:
-        return "line 1 does not begin this run as agreed: it is of another, or one is gone"
+        return "line 1 is not the start of this run: it is from another run, or a line is gone"
     return f"line {number} does not follow line {number - 1}: one was edited, removed or moved"
 
 
 def read_chain(folder: Path) -> Chain:
-    """The log of a run, held against its head."""
+    """The log of a run, compared with its head."""
     path = folder / SENT
     text = path.read_bytes() if path.exists() else b""
     found, head = linked(text, root_of(folder)), read_head(folder)
@@ -100,31 +100,31 @@ def read_chain(folder: Path) -> Chain:
     if wrong := unlike(found, head):
         return replace(found, wrong=wrong)
     if found.size < len(text):
-        return replace(found, note="it ends in half a line, of a message that did not leave")
+        return replace(found, note="it ends in half a line: that message was not sent")
     if head is not None and found.head.lines > head.lines:
-        return replace(found, note="the message of the last line did not leave")
+        return replace(found, note="the message of the last line was not sent")
     return found
 
 
 def unlike(found: Chain, head: Head | None) -> str | None:
-    """How the end of a log differs from its head.
+    """How the end of a log differs from its head, or None.
 
-    A gate that is killed between a line and its head leaves one line more, and no more.
+    A gate killed between writing a line and its head leaves exactly one extra line.
     """
     lines = found.head.lines
     if head is None:
-        return f"{HEAD} is gone, so nobody knows where the log ends" if lines else None
+        return f"{HEAD} is missing, so the end of the log is unknown" if lines else None
     if lines < head.lines:
         gone = head.lines - lines
         return f"the last {gone:,} of {head.lines:,} lines {'is' if gone == 1 else 'are'} gone"
     if lines > head.lines + 1:
-        return f"line {head.lines + 1} and those after it are not known to {HEAD}"
+        return f"line {head.lines + 1} and those after it are not recorded in {HEAD}"
     ours = found.head.sha256 if lines == head.lines else found.before
     return None if ours == head.sha256 else f"line {head.lines} is not the one in {HEAD}"
 
 
 def read_head(folder: Path) -> Head | None:
-    """The end of the chain as the gate left it."""
+    """The end of the chain as the gate recorded it."""
     try:
         known = json.loads((folder / HEAD).read_text())
         return Head(int(known["lines"]), str(known["sha256"]))
@@ -141,7 +141,7 @@ class Ledger:
         self.ends: dict[Path, tuple[Head, Stamp]] = {}
 
     def append(self, folder: Path, line: Mapping[str, Any]) -> str:
-        """Add a line that is on the disk when this returns; its checksum."""
+        """Add a line, return its checksum; the line is on disk when this returns."""
         head = self.end_of(folder)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         raw = sealed(line, head.sha256, now)
@@ -155,33 +155,33 @@ class Ledger:
                 os.fsync(file.fileno())
                 write_json(folder / HEAD, asdict(new))
             except OSError:
-                os.truncate(path, size)  # what is not acknowledged has no line
+                os.truncate(path, size)  # an unacknowledged message has no line
                 raise
         self.ends[folder] = new, stamp(path)
         return new.sha256
 
     def end_of(self, folder: Path) -> Head:
-        """Where the chain ends; refuses to go on with one that somebody else changed."""
+        """Where the chain ends; refuses to continue one that something else changed."""
         folder.mkdir(parents=True, exist_ok=True)
         path, known = folder / SENT, self.ends.get(folder)
         if known and path.exists() and stamp(path) == known[1]:
             return known[0]
         found = read_chain(folder)
         if not found.wrong and known and found.head != known[0]:
-            found = replace(found, wrong="somebody else wrote to it")
+            found = replace(found, wrong="another program wrote to it")
         if found.wrong:
             raise StorageError(
                 f"{SENT} of run {folder.name} is broken ({found.wrong}), so nothing was sent. "
                 "See 'fedsage federation verify', keep the folder, and start a new run."
             )
         if not found.head.lines:
-            write_json(folder / HEAD, asdict(found.head))  # from now on a lost line is missed
+            write_json(folder / HEAD, asdict(found.head))  # from now on a lost line is noticed
         if path.exists() and path.stat().st_size > found.size:
-            os.truncate(path, found.size)  # half a line that was never acknowledged
+            os.truncate(path, found.size)  # half a line, never acknowledged
         return found.head
 
 
 def stamp(path: Path) -> Stamp:
-    """Another one for every change: the time of change cannot be set by programs."""
+    """Differs after every change: programs cannot set the time of change."""
     about = path.stat()
     return about.st_ino, about.st_size, about.st_ctime_ns

@@ -1,8 +1,8 @@
-"""Procedures B and F by changes: a round is sent as how far it takes φ, in whole numbers.
+"""Procedures B and F by changes: a round is sent as how far it moves φ, in integers.
 
-Owners send what the others cannot know: the change of φ less what momentum and weight decay
-explain. What is lost in rounding, clipping and few directions stays with the owner, and most of
-it is sent the next time.
+Owners send only what others cannot compute: the change of φ minus what momentum and weight
+decay explain. What rounding, clipping and low rank lose stays with the owner, and most of it is
+sent in the next round.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
 
 MOST_STEPS = 2**32  # in an epoch: one for each node of a very large graph
-MOST = 2**60  # of a number that is added up: far from what a float can hold
+MOST = 2**60  # of a number in a sum: far below what a float can hold
 
 
 def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
@@ -69,7 +69,7 @@ def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
 
 
 def no_change(common: Common) -> Change:
-    """What an owner sends whose training diverged: nothing that moves the others."""
+    """What an owner whose training diverged sends: nothing that moves the others."""
     parts = {
         part: torch.zeros(size, dtype=common.ring(part, common.t).dtype)
         for part, size in sizes_of_parts(common).items()
@@ -79,19 +79,19 @@ def no_change(common: Common) -> Change:
 
 
 def strange_sum(plan: Plan, total: Change, owners: int) -> str | None:
-    """A sum that no owners' training leads to."""
+    """Why no owners' training could give this sum, or None."""
     if not total.count:
         return DIVERGED
     most = 2 * plan.config.classifier.local_epochs * MOST_STEPS
     if not 0 < total.count <= owners or not 0 < total.weight < MOST:
-        return f"changes of {total.count} owners, where {owners} answered"
+        return f"changes of {total.count} owners, but {owners} answered"
     if not 1 <= total.steps / total.weight <= most:
-        return "no number of steps that training takes"
+        return "a number of steps that training cannot take"
     return None
 
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
-    """Whole numbers, in parts that the plan knows; second moments are not always there."""
+    """Integers, in parts that the plan knows; second moments are not always present."""
     sizes = sizes_of_parts(first_common(plan, 1, 1.0))
 
     def strange(parts: Mapping[str, Tensor]) -> str | None:
@@ -104,22 +104,22 @@ def form_of_change(plan: Plan) -> dict[str, Form]:
 
 
 def strange_change(plan: Plan, owner: OwnerId, turn: Turn, change: Change) -> str | None:
-    """What no training leads to: another weight than agreed, no steps, too large numbers."""
+    """Why training cannot give this change, or None: wrong weight or steps, large numbers."""
     weight, steps = change.weight, change.steps
     if not weight and not change.count:
         return DIVERGED
     if change.count != 1 or not 0 < weight < MOST or abs(change.loss) >= MOST:
         return "a change that counts for more or less than one owner"
     if weight != (agreed := round(plan.weights.get(owner, weight / 2**FIXED) * 2**FIXED)):
-        return f"weight {weight / 2**FIXED:g}, where {agreed / 2**FIXED:g} was agreed"
+        return f"weight {weight / 2**FIXED:g}, but {agreed / 2**FIXED:g} was agreed"
     most = 2 * plan.config.classifier.local_epochs * max(plan.nodes)
     if steps % weight or not 1 <= steps // weight <= most:
-        return f"{min(steps // weight, MOST)} steps, where 1 to {most} are possible"
+        return f"{min(steps // weight, MOST)} steps, but only 1 to {most} are possible"
     return strange_parts(plan, turn.t, change.parts)
 
 
 def strange_parts(plan: Plan, t: int, parts: Mapping[str, Tensor]) -> str | None:
-    """A part with numbers that an honest owner could not send in round ``t``."""
+    """Why an honest owner could not send these parts in round ``t``, or None."""
     for part, found in parts.items():
         ring = ring_of(part, t, len(plan.nodes), plan.config.traffic.bits)
         least = 0 if part in (SQUARES, ROOTS) else -ring.most
@@ -129,9 +129,9 @@ def strange_parts(plan: Plan, t: int, parts: Mapping[str, Tensor]) -> str | None
 
 
 def sizes_of_change(common: Common, turn: object, change: Change) -> dict[str, float]:
-    """How far a change would take φ, and what else it moves; of a weight above usual, a share.
+    """How far a change would move φ and the rest; scaled down for owners of large weight.
 
-    What a light owner adds is small, and mostly rounded: it is not held up to the others' size.
+    A light owner's change is small and mostly rounding: it is not scaled up to the others.
     """
     share = max(1.0, change.weight / 2**FIXED / common.weight)
     sizes = {p: decode(n, common.units[p]).abs() / share for p, n in change.parts.items()}
@@ -149,20 +149,20 @@ def sizes_of_change(common: Common, turn: object, change: Change) -> dict[str, f
 def words_of_change(config: Config) -> str:
     """What leaves in a round."""
     few = (
-        f", of large layers in {config.traffic.rank} directions"
+        f", for large layers in {config.traffic.rank} directions"
         if config.traffic.how == "low-rank"
         else ""
     )
     return (
         f"In each of {config.classifier.rounds_c} rounds: how far training on your nodes moves "
-        f"the weights of the classifier, in whole numbers of few bits{few}; now and then the "
-        "mean squares of gradients by rows and columns; and the mean training loss."
+        f"the classifier's weights, in integers of a few bits{few}; now and then the mean "
+        "squares of gradients by rows and columns; and the mean training loss."
     )
 
 
 @lru_cache(maxsize=4)
 def full_sizes(plan: Plan) -> tuple[int, int, int]:
-    """The bytes of φ in full messages: an update, a broadcast, the first (no moments)."""
+    """The bytes of φ in full messages: an update, a broadcast, the first one (no moments)."""
     phi = plan.phi.phi
     moments: Parameters = {}
     if has_moments(plan.config.classifier):
@@ -175,7 +175,7 @@ def full_sizes(plan: Plan) -> tuple[int, int, int]:
 
 
 def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
-    """The same for the broadcast of φ, which has no moments at first, and its reply."""
+    """The full bytes of a broadcast of φ, which has no moments at first, and of its reply."""
     _, later, first = full_sizes(plan)
     return later if news.t else first, len(to_frame(Hits(100, 100, 100, 100)))
 
@@ -194,7 +194,7 @@ def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
     when=in_whole_numbers,
 )
 def local_change_c(owner: DataOwner, turn: Turn) -> Change:
-    """Procedure F, then what it takes to know how far it moved φ."""
+    """Procedure F, then how far it moved φ, as a message."""
     mine = follower(owner)
     common = mine.held(turn.t)
     if turn.keep:
@@ -214,15 +214,15 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     uses=Summed,
     check=too_many_hits,
     check_sum=too_many_in_all,
-    leaves="In each of these rounds: how many of your validation nodes the classifier of all "
-    "owners gets right.",
+    leaves="In each of these rounds: how many of your validation nodes the shared classifier "
+    "gets right.",
     full=full_broadcast,
     when=in_whole_numbers,
 )
 def receive_change(owner: DataOwner, news: News) -> Hits:
-    """Procedure B, received: take the step that all take, and judge φ on validation nodes.
+    """Procedure B, received: take the step that all take, and score φ on validation nodes.
 
-    It is judged if it follows from a sum of changes, once a round; no other φ is.
+    φ is scored once a round, and only if it follows from a sum of changes.
     """
     mine = follower(owner)
     mine.take(news)

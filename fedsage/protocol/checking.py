@@ -1,8 +1,8 @@
-"""How an owner sees that what the server hands out is what owners added up.
+"""How an owner checks that what the server sends out is what the owners added up.
 
-Every owner adds a proof of its change and of the φ that it starts from. The sum of proofs fits
-the sum of changes alone, and only where all started from one φ. What the server adds of its
-own, the guide, follows from the sum but for the last bits, and every owner can do that again.
+Every owner adds a proof of its change and of the φ it starts from. The sum of proofs fits only
+the sum of changes, and only if all started from the same φ. What the server adds itself, the
+guide, follows from the sum except for the last bits, and every owner can recompute it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fedsage.models.parameters import sha256_of
 from fedsage.privacy.sums import decode
 from fedsage.protocol.common import BEYOND, NEXT, RIGHT, UNITS, Change, Common
 
-NEAR = 0.02  # of a guide to what this owner makes of the sum: machines round otherwise
+NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 
 
 def proof_of_change(secret: bytes, common: Common, change: Change) -> int:
-    """The proof of a change, or of a sum of them, that starts from what is held in common."""
+    """The proof of a change, or of a sum of them, that starts from the common state."""
     from fedsage.privacy.proof import proof_of  # cryptography takes time to load
 
     rows = [change.parts[part].reshape(-1).numpy() for part in sorted(change.parts)]
@@ -35,26 +35,26 @@ def proof_of_change(secret: bytes, common: Common, change: Change) -> int:
 
 
 def check_sum(secret: bytes, common: Common, total: Change) -> None:
-    """Refuse a sum that is not that of owners who hold the same."""
+    """Refuse a sum that is not that of owners with the same state."""
     from fedsage.privacy.proof import PRIME
 
     if total.proof % PRIME != proof_of_change(secret, common, total):
         raise PrivacyError(
-            f"The sum of round {common.t} is not what owners added up, or not all of them "
-            "started from one classifier. The server, or somebody between, altered it. "
+            f"The sum of round {common.t} is not what the owners added up, or they did not all "
+            "start from the same classifier. The server, or something on the way, altered it. "
             "Nothing was sent."
         )
 
 
 def check_guide(common: Common, total: Change, guide: Mapping[str, Tensor]) -> None:
-    """Refuse what the server adds of its own where it does not follow from the sum."""
+    """Refuse a guide from the server that does not follow from the sum."""
     own = common.guide(total)
     wrong = guide.keys() != own.keys() or any(
         strays(common, name, total, guide, own) for name in common.bases
     )
     if wrong:
         raise PrivacyError(
-            f"What the server makes of the sum of round {common.t} does not follow from it. "
+            f"The server's guide to the sum of round {common.t} does not follow from it. "
             "Nothing was sent."
         )
 
@@ -66,7 +66,7 @@ def strays(
     guide: Mapping[str, Tensor],
     own: Mapping[str, Tensor],
 ) -> bool:
-    """Whether the guide for one weight is another than this owner's own."""
+    """Whether the guide for one weight differs from this owner's own."""
     right = decode(total.parts[RIGHT + name], common.units[RIGHT + name])
     basis = directions(guide[NEXT + name])
     if basis.shape != right.shape:

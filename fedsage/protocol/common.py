@@ -1,9 +1,9 @@
-"""What server and owners all hold between two rounds, to the bit, and how a round changes it.
+"""The state that server and owners all hold between two rounds, bit for bit, and its steps.
 
-Nobody sends φ: everybody takes the same step from the same sum of changes. The arithmetic is
-such that it gives the same bits on any machine: sums of whole numbers, products that are exact,
-and single operations that every processor rounds alike. Tensors lie in memory as they do after
-a message, since products may round otherwise where they lie otherwise.
+Nobody sends φ: everybody takes the same step from the same sum of changes. The arithmetic gives
+the same bits on any machine: sums of integers, products that are exact, and single operations
+that every processor rounds the same way. Tensors have the memory layout they have after being
+received, since products may round differently with another layout.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from fedsage.protocol.frames import LEFT, REST, SPREAD, shapes_of, weights_in
 from fedsage.protocol.messages import message
 
 RIGHT = "right/"  # of a large weight: Δᵀ·P, beside Δ·Q
-NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # of what the server says
-SQUARES, ROOTS = "squares", "roots"  # how large parts are; second moments
-TWICE_AS_FINE = 2  # rounds in which sizes are not known yet, and numbers have more bits
+NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # parts of the server's guide
+SQUARES, ROOTS = "squares", "roots"  # the sizes of parts; second moments
+TWICE_AS_FINE = 2  # rounds in which sizes are not known yet: numbers have more bits
 ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
 SQUARES_FINENESS = 18  # bits below the square of the largest value
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
-GUIDE = Ring(16, 1)  # of what the server says
-FIXED = 20  # bits after the point of weights and losses
+GUIDE = Ring(16, 1)  # of the server's guide
+FIXED = 20  # binary places of weights and losses
 
 
 @message
 class Change:
-    """Procedure F, D_i → S, and their sum, S → every D_i: how far a round takes φ.
+    """Procedure F, D_i → S, and their sum, S → every D_i: how far a round moves φ.
 
-    All are whole numbers; ``weight``, ``steps`` and ``loss`` in multiples of 2⁻²⁰.
+    All numbers are integers; ``weight``, ``steps`` and ``loss`` in multiples of 2⁻²⁰.
     """
 
     parts: Parameters
@@ -62,7 +62,7 @@ class Change:
     steps: int  # of the optimizer, times the weight
     loss: int
     count: int  # of owners
-    proof: int = 0  # that a sum is the sum, where sums are hidden
+    proof: int = 0  # that a sum is correct, where sums are hidden
 
 
 NO_CHANGE = Change({}, 0, 0, 0, 0)
@@ -70,30 +70,30 @@ NO_CHANGE = Change({}, 0, 0, 0, 0)
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """What all hold after ``t`` rounds."""
+    """The state that all hold after ``t`` rounds."""
 
     config: Config
     owners: int  # M
-    weight: float  # of an owner, about: it makes whole numbers of one size
+    weight: float  # a typical owner's: scales the integers
     t: int
     pace: Pace
     phi: Parameters
-    first: Parameters  # moments; empty where they are not shared
+    first: Parameters  # moments; empty if they are not shared
     second: Parameters  # roots of means of second moments, by rows and columns
     bases: Parameters  # Q, of large weights
-    partners: Parameters  # P: the last products with Q
+    partners: Parameters  # P: the latest products with Q
     exponents: dict[str, Exponents]  # of units, by part
-    usual: float  # how far an owner's change went in the last round, as far as it was sent
+    usual: float  # how far an owner's change went in the last round, as sent
     stepping: Lock = field(default_factory=Lock)
     next: WeakValueDictionary[str, Common] = field(default_factory=WeakValueDictionary)
 
     def ring(self, part: str, t: int) -> Ring:
-        """The ring that a part is sent in, in round ``t``."""
+        """The ring in which a part is sent in round ``t``."""
         return ring_of(part, t, self.owners, self.config.traffic.bits)
 
     @cached_property
     def units(self) -> dict[str, Exponents]:
-        """The exponents of the units that every part is sent in, as they meet its numbers."""
+        """The exponents of the units of every part, one for each of its numbers."""
         found = dict(self.exponents)
         sizes = [self.phi[name].numel() for name in self.small]
         found[REST] = np.repeat(self.exponents[REST], sizes)
@@ -105,7 +105,7 @@ class Common:
 
     @property
     def small(self) -> list[str]:
-        """The weights that are sent as they are."""
+        """The weights that are sent as they are, not in few directions."""
         return [name for name in self.phi if name not in self.bases]
 
     @cached_property
@@ -114,7 +114,7 @@ class Common:
         return root_sizes(self.phi) if has_moments(self.config.classifier) else {}
 
     def root_units(self, name: str, size: int) -> Exponents:
-        """The exponent of the units of some roots, once for each."""
+        """The exponents of the units of some roots, one for each."""
         if name not in self.second:
             return np.full(size, FIRST_ROOT)
         largest = 4 * self.second[name].double().max()[None].numpy()
@@ -122,7 +122,7 @@ class Common:
 
     @property
     def looks(self) -> bool:
-        """Whether second moments are looked at in the next round."""
+        """Whether second moments are measured in the next round."""
         every = self.config.traffic.every
         return has_moments(self.config.classifier) and (self.t < 3 or self.t % every == 0)
 
@@ -132,7 +132,7 @@ class Common:
 
     @cached_property
     def expected(self) -> Parameters:
-        """How far momentum and weight decay will take φ."""
+        """How far momentum and weight decay will move φ."""
         how = self.config.classifier
         return {
             name: expected_change(weight, self.first.get(name), self.root(name), self.pace, how)
@@ -141,7 +141,7 @@ class Common:
 
     @cached_property
     def multiplied(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Q and P of every large weight, the columns of both of length one."""
+        """Q and P of every large weight, with columns of length one."""
         found = {}
         for name, basis in self.bases.items():
             last = self.partners[name].float()
@@ -150,12 +150,12 @@ class Common:
 
     @cached_property
     def unmoved(self) -> Parameters:
-        """Where φ will be if the data say nothing."""
+        """Where φ will be if the data add nothing."""
         return {name: weight + self.expected[name] for name, weight in self.phi.items()}
 
     @cached_property
     def moments(self) -> Parameters:
-        """What the optimizer remembers at the start of a round; empty at the very start."""
+        """The optimizer's moments at the start of a round; empty at the very start."""
         found: Parameters = {}
         for name, first in self.first.items():
             if (root := self.root(name)) is not None:
@@ -165,7 +165,7 @@ class Common:
     def changes_in(
         self, parts: Mapping[str, Tensor], guide: Mapping[str, Tensor], share: float
     ) -> Parameters:
-        """The changes of weights that whole numbers stand for, times ``share``."""
+        """The changes of weights that the integers stand for, times ``share``."""
         shapes = shapes_of(self.phi)
         found = weights_in(parts, self.bases, self.units, shapes)
         found = {name: weight * share for name, weight in found.items()}
@@ -178,7 +178,7 @@ class Common:
     def after(self, total: Change, guide: Parameters) -> Common:
         """One round later: the step that everybody takes.
 
-        Owners in one process take it once, and hold one and the same.
+        Owners in one process compute it once and share the result.
         """
         numbers = total.weight, total.steps, total.count
         what = f"{sha256_of(total.parts | guide)} {numbers}"
@@ -212,11 +212,11 @@ class Common:
         """The first moment of a weight after a round."""
         weight, how = self.phi[name], self.config.classifier
         root = root_of(name, second, weight.shape)
-        assert root is not None  # second moments are there since the first round
+        assert root is not None  # second moments exist after the first round
         return next_first(self.first[name], new, weight, root, pace, how)
 
     def roots_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
-        """The roots of second moments in a sum; none is zero, as nobody can divide by that."""
+        """The roots of second moments in a sum, never zero, since they are divided by."""
         if ROOTS not in parts:
             return {}
         least = torch.from_numpy(np.ldexp(0.25, self.units[ROOTS]))
@@ -225,7 +225,7 @@ class Common:
         return dict(zip(sizes, torch.split(means, list(sizes.values())), strict=True))
 
     def next_exponents(self, total: Change) -> dict[str, Exponents]:
-        """Units for the next round, from the mean squares of this one."""
+        """Units for the next round, from this round's mean squares."""
         mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
         ends = np.cumsum([len(before) for before in self.exponents.values()])
         found = {}
@@ -245,17 +245,17 @@ class Common:
         return math.sqrt(sum(float(ms @ self.heights(part)) for part, ms in by_part))
 
     def heights(self, part: str) -> np.ndarray:
-        """How many numbers each mean square of a part is of; none where a part is another's."""
+        """How many numbers each mean square of a part covers; 0 for parts not counted here."""
         if part == REST:
             return np.array([self.phi[name].numel() for name in self.small], np.float64)
         long = self.partners[part.removeprefix(LEFT)].shape[0] if part.startswith(LEFT) else 0
         return np.full(len(self.exponents[part]), float(long))
 
     def guide(self, total: Change) -> Parameters:
-        """What is the server's to say: the next Q, and the part of Δ in P that Q misses.
+        """The server's own contribution: the next Q, and the part of Δ along P that Q misses.
 
-        That part is small and exact once it is in whole numbers, which every machine multiplies
-        alike.
+        That part is small, and exact once it is in integers, which every machine multiplies the
+        same way.
         """
         found: Parameters = {}
         for name in self.bases:
@@ -280,13 +280,13 @@ class Common:
 
     @cached_property
     def inverses(self) -> Parameters:
-        """Of the products of P's columns with each other, which are not orthogonal."""
+        """Inverses of the products of P's columns, which are not orthogonal."""
         products = {name: (p.T @ p).double() for name, (_, p) in self.multiplied.items()}
         return {name: torch.linalg.pinv(one, rtol=1e-3) for name, one in products.items()}
 
 
 def ring_of(part: str, t: int, owners: int, bits: int) -> Ring:
-    """The ring that a part is sent in, in round ``t``."""
+    """The ring in which a part is sent in round ``t``."""
     if part == SQUARES or (part == ROOTS and t == 0):
         return ring_for(owners, 32)
     rough = (part == REST or part.startswith(LEFT)) and t >= TWICE_AS_FINE

@@ -1,7 +1,7 @@
-"""An owner's door: what may be asked, and the one chain that everything goes through to leave.
+"""An owner's door: what may be asked, and the one chain through which everything leaves.
 
-A reply passes the links of the run, is held against the form that was agreed, is masked where
-sums are hidden, becomes bytes, and gets a line in ``sent.jsonl``.
+A reply passes the links of the run, is compared with the agreed form, is masked if sums are
+hidden, becomes bytes, and gets a line in ``sent.jsonl``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Record: TypeAlias = Callable[[Path, Mapping[str, Any]], str]  # a line of a fold
 
 @dataclass(slots=True)
 class Door:
-    """The only way out of an owner's house.
+    """The only way out for an owner's data.
 
     Args:
         asks: What may be asked for before a run is agreed on.
         plan: The agreed run, once there is one.
-        links: What a reply goes through before it is checked.
-        folder: Where ``sent.jsonl`` is; None where nothing is logged, in simulations.
-        record: Writes a line of it; between machines, the gate does.
+        links: Functions that a reply passes through before it is checked.
+        folder: Where ``sent.jsonl`` is; None if nothing is logged, as in simulations.
+        record: Writes a line of the log; between machines, the gate does.
     """
 
     asks: Mapping[str, Procedure[Any, Any, Any]] = field(default_factory=dict)
@@ -43,24 +43,24 @@ class Door:
     links: Sequence[Link] = ()
     folder: Path | None = None
     record: Record = field(default_factory=lambda: Ledger().append)
-    masks: Masks | None = None  # where sums are hidden
-    passed: str = ""  # checksum of what went through last
+    masks: Masks | None = None  # if sums are hidden
+    passed: str = ""  # checksum of the last message that left
 
     def asked(self, name: str) -> Procedure[Any, Any, Any]:
         """The procedure of that name; refuses what the agreed run does not need."""
         allowed = {**(self.plan.asks if self.plan else {}), **self.asks}
         if name not in allowed:
             raise PrivacyError(
-                f"'{name}' was asked for, which is no part of the agreed run. Nothing was sent."
+                f"'{name}' was asked for, but is not part of the agreed run. Nothing was sent."
             )
         return allowed[name]
 
     def let_out(
         self, procedure: Procedure[Any, Any, Any], message: Any, lot: int | None = None
     ) -> bytes:
-        """The reply as it leaves; refuses what is no answer or does not fit the agreed run.
+        """The reply as bytes; refuses what is not an answer or does not fit the agreed run.
 
-        Where sums are hidden, what is added up leaves under the masks of a ``lot`` alone.
+        If sums are hidden, a reply to be summed leaves only under the masks of a ``lot``.
         """
         self.asked(procedure.name)
         for link in self.links:
@@ -79,26 +79,26 @@ class Door:
         return frame
 
     def about_masks(self, procedure: Procedure[Any, Any, Any]) -> bool:
-        """Whether a procedure is about masks, not about what the owner holds."""
+        """Whether a procedure is about masks rather than the owner's data."""
         return self.masks is not None and procedure.module == type(self.masks).__module__
 
     def masked(self, message: Any, lot: int | None) -> Any:
-        """What may be seen of a message that is added up."""
+        """A message to be summed, under its masks."""
         if self.masks is None or lot is None:
             raise PrivacyError(
-                f"A {type(message).__name__} was asked for without masks, but it was agreed "
-                "that sums are hidden. Nothing was sent."
+                f"A {type(message).__name__} was asked for without masks, but hidden sums were "
+                "agreed. Nothing was sent."
             )
         return self.masks.masked(message, lot)
 
     def misfit(self, procedure: Procedure[Any, Any, Any], message: Any) -> str | None:
-        """Why a message may not leave in answer to ``procedure``."""
+        """Why a message may not leave in answer to ``procedure``, or None."""
         if type(message) is not procedure.reply:
-            return f"{procedure.name} is answered with a {procedure.reply.__name__}"
+            return f"{procedure.name} must be answered with a {procedure.reply.__name__}"
         return misfit(message, procedure.shapes(self.plan)) if self.plan else None
 
     def log(self, procedure: str, message: Any, frame: bytes) -> None:
-        """One line of ``sent.jsonl``."""
+        """Write one line of ``sent.jsonl``."""
         tensors, sha256 = tensors_in(message), hashlib.sha256(frame).hexdigest()
         self.write({
             "procedure": procedure,
@@ -111,7 +111,7 @@ class Door:
         self.passed = sha256
 
     def log_error(self, procedure: str, words: str) -> None:
-        """One line for an error that leaves in place of an answer."""
+        """Write one line for an error that leaves instead of an answer."""
         self.write({"procedure": procedure, "type": "error", "words": words})
 
     def write(self, line: Mapping[str, Any]) -> None:

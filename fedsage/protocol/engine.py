@@ -1,4 +1,4 @@
-"""The Engine: how messages get to owners and back. Transport, and nothing else."""
+"""The Engine: how messages get to owners and back. Transport only."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Traffic:
 
     up: int = 0  # owners → server
     down: int = 0  # server → owners
-    full_up: int = 0  # the same, had all messages been full ones
+    full_up: int = 0  # had all messages been full ones
     full_down: int = 0
 
     @property
     def sent(self) -> dict[str, int]:
-        """What was carried, as results have it."""
+        """The bytes carried, as in results."""
         return {"up": self.up, "down": self.down}
 
     @property
     def full(self) -> dict[str, int]:
-        """What full messages would have been."""
+        """The bytes that full messages would have taken."""
         return {"up": self.full_up, "down": self.full_down}
 
 
@@ -41,12 +41,12 @@ class Miss:
 
 
 def no_traffic() -> dict[Phase, Traffic]:
-    """Nothing was carried in any phase."""
+    """No bytes carried in any phase."""
     return {phase: Traffic() for phase in get_args(Phase)}
 
 
 class Engine(ABC):
-    """Runs an owner-side procedure on owners; in what order, and where, is up to the engine."""
+    """Runs a procedure on owners; in what order, and where, is up to the engine."""
 
     def __init__(self, owners: Sequence[OwnerId], min_owners: int | None = None) -> None:
         self.owners = list(owners)
@@ -60,8 +60,8 @@ class Engine(ABC):
         requests: Mapping[OwnerId, Request],
         lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
-        """Requests there and replies back, masked by a ``lot`` where there is one."""
+        """Carry requests there and replies back, masked by a ``lot`` if there is one."""
 
     def name_of(self, owner: OwnerId) -> str:
-        """What to call an owner."""
+        """An owner's name."""
         return str(owner)

@@ -1,8 +1,8 @@
-"""The Exchange: how the server asks owners, with one verb for each thing a reply can be for.
+"""The Exchange: how the server asks owners, with one verb for each use of a reply.
 
-It has a rule for owners that fail: whoever does not answer, or whose answer is refused, is left
-out of that exchange and asked again in the next; with fewer than ``min_owners`` answers the run
-stops. What an owner must not miss (its graph mended) is sent again before anything else.
+An owner that does not answer, or whose answer is refused, is left out of that exchange and
+asked again in the next; with fewer than ``min_owners`` answers the run stops. A request that an
+owner must not miss (to mend its graph) is sent again before anything else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedsage.protocol.progress import (
 
 @runtime_checkable
 class Hidden(Protocol):
-    """How sums are had of which the server sees nothing but the sum."""
+    """How to get sums of which the server sees only the total."""
 
     def sum(
         self,
@@ -41,7 +41,7 @@ class Hidden(Protocol):
         combine: Callable[[Sequence[Reply]], Reply],
         least: int | None,
     ) -> Reply:
-        """As :meth:`Exchange.sum`."""
+        """Like :meth:`Exchange.sum`."""
 
 
 def ignore_sum(procedure: Procedure[Any, Any, Any], total: Any) -> None:
@@ -54,14 +54,14 @@ def add_up(replies: Sequence[Reply]) -> Reply:
 
 
 class Exchange:
-    """What a method and a way of mending talk to owners by.
+    """How a method or a way of mending talks to owners.
 
     Args:
         engine: The transport.
         plan: The agreed run; before there is one, no form is checked.
         journal: Where rounds are kept, and where to start.
         on_round: Called after each round.
-        hidden: How sums are hidden; None where the server sees every reply.
+        hidden: How sums are hidden; None if the server sees every reply.
     """
 
     def __init__(
@@ -76,22 +76,22 @@ class Exchange:
         self.on_round, self.hidden = on_round, hidden
         self.guard = Guard()
         self.on_sum: Callable[[Procedure[Any, Any, Any], Any], None] = ignore_sum
-        self.stopping = False  # whether the round that is over was the last of its phase
-        self.misses: list[Miss] = []  # whoever reads them takes them out
+        self.stopping = False  # whether the round just done was the last of its phase
+        self.misses: list[Miss] = []  # whoever reads them removes them
         self.taken = dict.fromkeys(engine.owners, Taken())
-        self.answered: dict[str, list[OwnerId]] = {}  # by procedure, the last time
+        self.answered: dict[str, list[OwnerId]] = {}  # by procedure: who answered the last time
         self._owed: dict[OwnerId, list[tuple[Procedure[Any, Any, Any], Any]]] = {}
 
     @property
     def plan(self) -> Plan:
         """The agreed run."""
         if self.agreed is None:
-            raise ProtocolError("Nothing was agreed on yet. Agree with the owners first.")
+            raise ProtocolError("No run was agreed yet. Agree on one with the owners first.")
         return self.agreed
 
     @property
     def owners(self) -> Sequence[OwnerId]:
-        """All who take part."""
+        """All owners that take part."""
         return self.engine.owners
 
     def all(
@@ -110,10 +110,10 @@ class Exchange:
         combine: Callable[[Sequence[Reply]], Reply] = add_up,
         least: int | None = None,
     ) -> Reply:
-        """Ask for what the server needs the sum of, and give that alone.
+        """Ask for what the server needs only the sum of, and return the sum.
 
-        ``combine`` sees single replies, which rules that outvote owners need. Where sums are
-        hidden, there is only adding up.
+        ``combine`` sees single replies; rules that outvote owners need that. If sums are
+        hidden, replies can only be added up.
         """
         if self.hidden is not None:
             return self.hidden.sum(procedure, request, combine, least)
@@ -129,7 +129,7 @@ class Exchange:
     def sum_and_each(
         self, procedure: Procedure[Any, Request, Reply], request: Request
     ) -> tuple[Reply, dict[OwnerId, Reply]]:
-        """The sum, and each owner's part of it where sums are not hidden."""
+        """The sum, and each owner's part of it if sums are not hidden."""
         if self.hidden is not None:
             return self.sum(procedure, request), {}
         replies = self.ask(procedure, request, Summed)
@@ -149,13 +149,13 @@ class Exchange:
         procedure: Procedure[Any, Request, Reply],
         request: Request | Mapping[OwnerId, Request],
     ) -> dict[OwnerId, Reply]:
-        """Ask for what is for other owners: the server hands it on."""
+        """Ask for what is meant for other owners; the server passes it on."""
         return self.ask(procedure, request, Sealed)
 
     def rounds(self, total: int, start: int | None = None) -> Iterator[int]:
-        """The rounds that are still to be done, from ``start`` or where mending was stopped.
+        """The rounds still to be done, from ``start`` or from where mending was stopped.
 
-        None are left once somebody asked to stop.
+        Ends early once somebody asked to stop.
         """
         for t in range(self.journal.start.t if start is None else start, total):
             yield t
@@ -171,9 +171,9 @@ class Exchange:
     def end_round(
         self, t: int, losses: Mapping[str, float], kept: Parameters | None = None
     ) -> None:
-        """A round of mending is over; ``kept`` is what the server needs to go on from here.
+        """End a round of mending; ``kept`` is what the server needs to continue from here.
 
-        ``losses`` are the ``loss`` and, where it has several, its terms.
+        ``losses`` has the ``loss`` and, if there are several, its terms.
         """
         terms = {name: value for name, value in losses.items() if name != "loss"}
         self.on_round(RoundRecord("mending", t, losses["loss"], None, terms=terms))
@@ -187,9 +187,9 @@ class Exchange:
         least: int | None = None,
         lot: int | None = None,
     ) -> dict[OwnerId, Reply]:
-        """Ask owners, and return the replies that may be used: ``least`` of them.
+        """Ask owners, and return at least ``least`` usable replies.
 
-        With a ``lot`` they are masked.
+        With a ``lot`` the replies are masked.
         """
         if procedure.uses is not use:
             raise ProtocolError(
@@ -222,8 +222,8 @@ class Exchange:
                 f"Owner {self.engine.name_of(miss.owner)}: {miss.why}." for miss in missed
             )
             raise ProtocolError(
-                f"{len(replies)} of {len(requests)} owners gave an answer to {procedure.name} "
-                f"that can be used, but {least} are needed. {who}"
+                f"{len(replies)} of {len(requests)} owners gave a usable answer to "
+                f"{procedure.name}, but {least} are needed. {who}"
             )
         self.answered[procedure.name] = list(replies)
         return replies
@@ -233,7 +233,7 @@ class Exchange:
         procedure: Procedure[Any, Request, Any],
         request: Request | Mapping[OwnerId, Request],
     ) -> Mapping[OwnerId, Request]:
-        """What each owner is asked: the same of all that can answer it, if nothing is said."""
+        """The request to each owner; a single request goes to all that can answer it."""
         if isinstance(request, Mapping):
             return request
         before = [self.answered[name] for name in procedure.after if name in self.answered]
@@ -245,7 +245,7 @@ class Exchange:
         requests: Mapping[OwnerId, Request],
         lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
-        """What the engine brings back; what full messages would have been is counted too."""
+        """What the engine brings back; also counts what full messages would have taken."""
         traffic = self.engine.traffic[procedure.phase]
         up, down = traffic.up, traffic.down
         answers = self.engine.carry(procedure, requests, lot)
@@ -260,11 +260,11 @@ class Exchange:
         return answers
 
     def leave_out(self, absent: Sequence[OwnerId]) -> None:
-        """Go on without these owners altogether."""
+        """Continue without these owners for good."""
         self.engine.owners = [i for i in self.owners if i not in absent]
 
     def settle(self, requests: Mapping[OwnerId, Request]) -> dict[OwnerId, Request]:
-        """The requests to owners that are owed nothing, once what is owed was sent again."""
+        """Send again what owners are owed; return the requests to owners now owed nothing."""
         for i in [i for i in requests if i in self._owed]:
             while self._owed.get(i):
                 procedure, request = self._owed[i][0]

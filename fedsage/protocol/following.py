@@ -1,4 +1,4 @@
-"""How an owner follows φ: what it is told of a round, and what it makes of it."""
+"""How an owner follows φ: what it receives after a round, and what it does with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsage.protocol.procedures import in_sums
 
 @message
 class Turn:
-    """S → D_i: train for round ``t``; ``keep`` says that the φ you hold is the best so far."""
+    """S → D_i: train for round ``t``; ``keep`` means that the φ you hold is the best so far."""
 
     t: int
     keep: bool
@@ -25,10 +25,10 @@ class Turn:
 
 @message
 class News:
-    """Procedure B, S → every D_i: what it takes to hold what all hold after ``t`` rounds.
+    """Procedure B, S → every D_i: what it takes to reach the common state after ``t`` rounds.
 
-    At the start that follows from the plan. Then it is the sum of changes with the server's
-    guide to it, and for who was away all of it. Without any of these it is the φ that was kept.
+    At the start, the state follows from the plan. Later it takes the sum of changes and the
+    server's guide, or the whole state after an absence. Without any, the kept φ is reused.
     """
 
     t: int
@@ -45,34 +45,34 @@ class FollowerState:
     """What a round leaves with an owner alone."""
 
     feedback: Parameters
-    moments: Parameters  # where nobody shares them
+    moments: Parameters  # if they are not shared
 
 
 @dataclass(slots=True)
 class Follower:
-    """How an owner follows φ: what all hold, and what it could not send so far."""
+    """How an owner follows φ: the common state, and what it could not send so far."""
 
     owner: DataOwner
     feedback: Parameters = field(default_factory=dict)
     common: Common | None = None
-    kept: tuple[int, Parameters, bool] = (-1, {}, False)  # after how many rounds φ was best
-    proved: tuple[int, bytes] = (-1, b"")  # the last round that it added to, and by what secret
+    kept: tuple[int, Parameters, bool] = (-1, {}, False)  # when φ was best, and that φ
+    proved: tuple[int, bytes] = (-1, b"")  # the last round it added to, and with which secret
     checked: bool = False  # whether φ follows from sums that this owner could check
 
     def state(self) -> FollowerState:
-        """What the server cannot give back."""
+        """What the server cannot give back after a restart."""
         own = self.owner.config.classifier.moments == "own"
         moments = moments_of(self.owner.optimizer, self.owner.model) if own else {}
         return FollowerState(self.feedback, moments)
 
     def restore(self, state: FollowerState) -> None:
-        """Go on from there."""
+        """Continue from that state."""
         self.feedback = dict(state.feedback)
         if state.moments:
             load_moments(self.owner.optimizer, self.owner.model, state.moments)
 
     def take(self, news: News) -> None:
-        """Hold what the others hold."""
+        """Bring this owner to the state that the others hold."""
         plan = self.owner.plan
         before, self.checked = self.checked, False
         if news.total.count:
@@ -83,7 +83,7 @@ class Follower:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
         elif news.t == 0:
             common = first_common(plan, news.owners, news.weight)
-        else:  # the end: φ alone, to be queried
+        else:  # the end: only φ, for queries
             phi, self.checked = (news.phi, False) if news.phi else self.recalled(news.t, before)
             self.owner.take_over(phi, {})
             return
@@ -91,7 +91,7 @@ class Follower:
         self.owner.take_over(common.phi, common.moments)
 
     def with_proof(self, common: Common, change: Change) -> Change:
-        """A change with what shows that a sum is the sum, where owners have a secret."""
+        """A change with a proof that lets owners check the sum, if they share a secret."""
         self.proved = common.t, self.owner.secret()
         if not in_sums(self.owner.config):
             return change
@@ -103,7 +103,7 @@ class Follower:
         if t != common.t:
             return False  # it added nothing to this sum
         if not in_sums(self.owner.config):
-            return True  # the server sees every reply: owners have nothing to check it by
+            return True  # the server sees every reply: owners cannot check it
         check_sum(secret, common, news.total)
         check_guide(common, news.total, news.guide)
         return True
@@ -118,16 +118,16 @@ class Follower:
         return phi, known
 
     def keep(self, common: Common) -> None:
-        """This φ is the best so far."""
+        """Keep this φ: it is the best so far."""
         self.kept = common.t, common.phi, self.checked
 
     def held(self, t: int) -> Common:
-        """What this owner holds at the start of round ``t``."""
+        """The common state that this owner holds at the start of round ``t``."""
         if self.common is None or self.common.t != t:
             raise ProtocolError(f"it does not hold the classifier that round {t} starts from")
         return self.common
 
 
 def follower(owner: DataOwner) -> Follower:
-    """This owner's."""
+    """The follower of this owner."""
     return owner.part("changes", lambda: Follower(owner))

@@ -1,7 +1,7 @@
-"""Weights in whole numbers: the small ones as they are, the large ones by a few directions.
+"""Weights as integers: the small ones as they are, the large ones along a few directions.
 
-A frame says how: the directions of every large weight, and the units. Who has the frame can
-put weights of those shapes into it, add them up with those of others, and take them out again.
+A frame holds the directions of every large weight, and the units. With the frame one can
+encode weights of those shapes, add them to those of others, and decode them again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from fedsage.rng import Stream
 BASIS, LEFT = "basis/", "left/"  # Q of a large weight, and Δ·Q
 REST = "rest"  # all small weights, one after the other
 EXPONENTS = "exponents"  # of the units of columns of Δ·Q, then one for each small weight
-STEPS = 2  # of the search for directions: more find hardly better ones
+STEPS = 2  # of the search for directions: more steps hardly improve them
 SPREAD = 24  # bits between the units of two columns, so that products stay exact
 Shapes = Mapping[str, torch.Size]
 Sizes = dict[str, tuple[int, ...]]
 
 
 def large_in(shapes: Shapes, rank: int) -> list[str]:
-    """The weights that are sent in few directions; none with rank 0.
+    """The weights that are sent along few directions; none with rank 0.
 
-    What has no more numbers than the largest has in those directions is sent whole.
+    A weight no larger than the largest one is in those directions is sent in full.
     """
     if not rank:
         return []
@@ -50,7 +50,7 @@ def large_in(shapes: Shapes, rank: int) -> list[str]:
 
 
 def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    """By name."""
+    """The shapes of weights, by name."""
     return {name: weight.shape for name, weight in weights.items()}
 
 
@@ -66,7 +66,7 @@ def frame_for(weights: Parameters, rank: int, ring: Ring, stream: Stream) -> Par
 
 
 def top_directions(matrix: Float[Tensor, "long short"], rank: int, stream: Stream) -> Basis:
-    """About the right singular vectors with the largest values."""
+    """Approximately the right singular vectors with the largest values."""
     found = random_directions(matrix.shape[1], rank, stream).to(matrix.dtype)
     for _ in range(STEPS):
         found = matrix.T @ (matrix @ torch.linalg.qr(found).Q)
@@ -84,7 +84,7 @@ def bases_in(frame: Parameters) -> Parameters:
 
 
 def parts_in(weights: Parameters, frame: Parameters) -> Parameters:
-    """Δ·Q of every large weight, and all small ones in a row."""
+    """Δ·Q of every large weight, and all small ones in one row."""
     bases = bases_in(frame).items()
     left = {LEFT + n: tall(weights[n]) @ directions(q).to(weights[n].dtype) for n, q in bases}
     rest = [weights[name].reshape(-1) for name in small_in(weights, frame)]
@@ -92,14 +92,14 @@ def parts_in(weights: Parameters, frame: Parameters) -> Parameters:
 
 
 def put_in(weights: Parameters, frame: Parameters, ring: Ring, stream: Stream) -> Parameters:
-    """The weights in whole numbers."""
+    """The weights as integers."""
     units = units_of(frame, shapes_of(weights))
     found = parts_in(weights, frame).items()
     return {part: encode(values, units[part], ring, stream) for part, values in found}
 
 
 def taken_out(parts: Parameters, frame: Parameters, shapes: Shapes) -> Parameters:
-    """The inverse of ``put_in``, but for what was rounded off; the same on any machine."""
+    """The inverse of ``put_in``, up to rounding; the same on any machine."""
     found = weights_in(parts, bases_in(frame), units_of(frame, shapes), shapes)
     return {name: weight.float() for name, weight in found.items()}
 
@@ -110,7 +110,7 @@ def weights_in(
     units: Mapping[str, Exponents],
     shapes: Shapes,
 ) -> Parameters:
-    """The weights that whole numbers stand for, in double precision."""
+    """The weights that the integers stand for, in double precision."""
     small = [name for name in shapes if name not in bases]
     values = decode(parts[REST], units[REST])
     rest = torch.split(values, [shapes[name].numel() for name in small])
@@ -122,7 +122,7 @@ def weights_in(
 
 
 def units_of(frame: Parameters, shapes: Shapes) -> dict[str, Exponents]:
-    """The exponents of units: of every column of a large weight, of every small number."""
+    """The exponents of units: for every column of a large weight, for every small number."""
     bases, small = bases_in(frame), small_in(shapes, frame)
     exponents, begin = frame[EXPONENTS].numpy().astype(np.int64), 0
     found: dict[str, Exponents] = {}
@@ -134,7 +134,7 @@ def units_of(frame: Parameters, shapes: Shapes) -> dict[str, Exponents]:
 
 
 def sizes_in(shapes: Shapes, rank: int) -> tuple[Sizes, Sizes]:
-    """The sizes of a frame for weights of those shapes, and of the whole numbers in it."""
+    """The sizes of a frame for weights of those shapes, and of the integers in it."""
     large = {name: sides(shapes[name]) for name in large_in(shapes, rank)}
     frame: Sizes = {BASIS + name: (short, rank) for name, (_, short) in large.items()}
     parts: Sizes = {LEFT + name: (long, rank) for name, (long, _) in large.items()}

@@ -1,4 +1,4 @@
-"""Which replies may be used: numbers, of the agreed form, of a size like the others'."""
+"""Which replies may be used: finite numbers, in the agreed form, as large as the others'."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fedsage.protocol.messages import Classifier, Hits, OwnerId, leaves, misfit,
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 
-DIVERGED = "numbers that are not finite"  # what an owner has, who cannot send such
+DIVERGED = "numbers that are not finite"  # the reason if an owner cannot send them
 UPDATE = "an update"  # the size whose median is remembered from round to round
-TOO_LARGE = 3.0  # times as large an update as usual; honest ones measured: up to 2.6 times
-TOO_LARGE_BESIDES = 20.0  # the same for moments and the like, which differ more: up to 16 times
-TOO_FEW = 10.0  # where two owners are no majority, or the run would end without one
+TOO_LARGE = 3.0  # times as large an update as usual; honest ones: up to 2.6 times, measured
+TOO_LARGE_BESIDES = 20.0  # the same for moments and such, which differ more: up to 16 times
+TOO_FEW = 10.0  # if there are only two owners, or the run would end without one
 
 
 class Guard:
-    """Looks at every reply before the server uses it, as its procedure declares."""
+    """Checks every reply before the server uses it, as its procedure declares."""
 
     def __init__(self) -> None:
-        self.held: Any = {}  # by all owners: the φ that was broadcast last, or what it is in
+        self.held: Any = {}  # the common state: the φ broadcast last, or what contains it
         self.usual: dict[str, float] = {}  # size of updates in the last round, by procedure
-        self.spare = 1  # owners that a run can go on without
-        self.totals: dict[tuple[str, OwnerId], int] = {}  # nodes that an owner was asked about
+        self.spare = 1  # owners that the run can continue without
+        self.totals: dict[tuple[str, OwnerId], int] = {}  # the nodes each owner was asked about
 
     def refusals(
         self,
@@ -39,7 +39,7 @@ class Guard:
         replies: Mapping[OwnerId, Any],
         plan: Plan | None,
     ) -> dict[OwnerId, str]:
-        """What is wrong with whose reply."""
+        """What is wrong, by owner whose reply must not be used."""
         for request in requests.values():
             if isinstance(request, Classifier):
                 self.held = request.phi
@@ -70,7 +70,7 @@ class Guard:
         reply: Any,
         plan: Plan | None,
     ) -> str | None:
-        """Why a reply is no answer to what was asked; nothing if it is."""
+        """Why a reply does not answer the request, or None if it does."""
         if plan is None:
             return None
         why = misfit(reply, procedure.shapes(plan))
@@ -78,16 +78,16 @@ class Guard:
         return why or self.other_total(procedure.name, owner, reply)
 
     def other_total(self, name: str, owner: OwnerId, reply: Any) -> str | None:
-        """Hits of more or fewer nodes than the first time would outvote the others."""
+        """Refuse a changed number of nodes: it would let an owner outvote the others."""
         if not isinstance(reply, Hits) or not reply.total:
-            return None  # who was not there for the last sum is asked about none
+            return None  # an owner that missed the last sum is not asked about any
         first = self.totals.setdefault((name, owner), reply.total)
         return None if reply.total == first else f"hits of {reply.total} nodes, not of {first}"
 
     def wrong_sum(
         self, procedure: Procedure[Any, Any, Any], total: Any, owners: int, plan: Plan | None
     ) -> str | None:
-        """Why a sum of replies that nobody could look at is none; nothing if it is."""
+        """Why a sum of masked replies cannot be right, or None."""
         if plan is None:
             return None
         why = misfit(total, procedure.shapes(plan)) or not_finite(total)
@@ -100,11 +100,11 @@ class Guard:
         replies: Mapping[OwnerId, Any],
         plan: Plan | None,
     ) -> dict[OwnerId, str]:
-        """Whose update is much larger than usual, for an owner with as many nodes.
+        """Whose update is much larger than usual for an owner with as many nodes.
 
-        Usual is the median of this round, or with fewer than three owners of the last one;
-        in their first round, the size of φ itself. Who has more nodes than most takes more
-        steps, and may go further.
+        Usual is the median of this round, or of the last one if there are fewer than three
+        owners; in the first round, the size of φ itself. An owner with more nodes than most
+        takes more steps, and may move further.
         """
         rooms = room_of(plan.nodes_of) if plan else {}
         sizes = {
@@ -124,14 +124,14 @@ class Guard:
         return found
 
     def usual_size(self, name: str, what: str) -> float:
-        """What to hold a size against where there are too few others."""
+        """The size to compare with if there are too few other owners."""
         if what != UPDATE:
             return math.inf
         return self.usual.get(name) or norm_of(getattr(self.held, "phi", self.held))
 
 
 def room_of(nodes: Mapping[OwnerId, int]) -> dict[OwnerId, float]:
-    """How many times as far as usual an owner of so many nodes may go."""
+    """How many times further than usual an owner with that many nodes may move."""
     usual = median(nodes.values())
     return {i: max(1.0, count / usual) for i, count in nodes.items()}
 
@@ -139,9 +139,9 @@ def room_of(nodes: Mapping[OwnerId, int]) -> dict[OwnerId, float]:
 def too_large(
     sizes: Mapping[OwnerId, float], usual: float, what: str, spare: int = 1
 ) -> dict[OwnerId, str]:
-    """Whose is many times as large as the median; with two owners or one, as usual.
+    """Whose size is many times the median; with one or two owners, many times the usual.
 
-    Where a run would end without an owner, more is borne with.
+    If the run would end without an owner, more is tolerated.
     """
     most = TOO_LARGE if what == UPDATE else TOO_LARGE_BESIDES
     if len(sizes) > 2:
@@ -149,15 +149,15 @@ def too_large(
     if len(sizes) <= 2 or spare < 1:
         most = max(most, TOO_FEW)
     return {
-        i: f"{what} of size {size:.3g}, where {usual:.3g} is usual and {most:g} times as much "
-        "the most"
+        i: f"{what} of size {size:.3g}, but {usual:.3g} is usual and at most {most:g} times "
+        "that is allowed"
         for i, size in sizes.items()
         if usual > 0 and size > most * usual
     }
 
 
 def unlike_the_others(replies: Mapping[OwnerId, Any]) -> dict[OwnerId, str]:
-    """Whose reply does not have the form that most have: what is added up has one form."""
+    """Whose reply differs in form from most: replies to be summed must have the same form."""
     forms = {i: layout_of(reply) for i, reply in replies.items()}
     if not forms:
         return {}
@@ -166,14 +166,14 @@ def unlike_the_others(replies: Mapping[OwnerId, Any]) -> dict[OwnerId, str]:
 
 
 def layout_of(reply: Any) -> tuple[Any, ...]:
-    """The names and shapes of all that is in a reply."""
+    """The names and shapes of everything in a reply."""
     return tuple(
         sorted((name, tuple(getattr(value, "shape", ()))) for name, value in leaves(reply))
     )
 
 
 def not_finite(message: Any) -> str | None:
-    """The first number in a message that is not finite."""
+    """The first number in a message that is not finite, or None."""
     for name, value in leaves(message):
         if isinstance(value, float) and not math.isfinite(value):
             return f"{name} {value}"
@@ -183,7 +183,7 @@ def not_finite(message: Any) -> str | None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all are numbers; a finite sum, which is quicker to have, says so."""
+    """Whether all numbers are finite; a finite sum, which is quicker to compute, proves it."""
     return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 

@@ -1,4 +1,4 @@
-"""Sums of which the server sees nothing but the sum: its side of masks."""
+"""Sums of which the server sees only the total: the server's side of masking."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed,
 from fedsage.protocol.whole_messages import whole_numbers, with_points
 
 LOTS = 32  # sums that keys are made for at a time
-RETRY = 4  # sums after which who was away is given keys, if it is back
+RETRY = 4  # sums after which an owner that was absent gets keys, if it is back
 TRIES = 3
-WITHOUT_KEYS = "it was away when keys for sums were made"
+WITHOUT_KEYS = "it was absent when the keys for sums were made"
 M = TypeVar("M")
 
 
 class HiddenSums:
-    """Hands out lots, and takes masks off sums.
+    """Numbers the sums (a *lot* is one sum) and removes masks from them.
 
     Args:
-        exchange: By which owners are asked.
+        exchange: Used to ask owners.
         run: The name of the run.
     """
 
@@ -45,9 +45,9 @@ class HiddenSums:
         self.exchange, self.run = exchange, run
         self.keys: Mapping[OwnerId, Keys] = {}
         self.around: Mapping[OwnerId, Sequence[OwnerId]] = {}
-        self.able: Collection[OwnerId] = ()  # who has keys, and the others' shares
+        self.able: Collection[OwnerId] = ()  # owners with keys and with the others' shares
         self.first, self.next = -1, 0
-        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner, under its last sum
+        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sum
 
     def sum(
         self,
@@ -56,12 +56,12 @@ class HiddenSums:
         combine: Callable[[Sequence[Reply]], Reply],
         least: int | None,
     ) -> Reply:
-        """The sum of masked replies; what is wrong with one of them shows in it alone."""
+        """The sum of masked replies; a bad reply shows only in the sum."""
         exchange = self.exchange
         if combine is not add_up:
             raise ConfigError(
-                f"{procedure.name} is to be combined in another way than by adding up, which "
-                "needs each owner's own reply. Take --privacy open."
+                f"The replies to {procedure.name} are to be combined by a rule other than the "
+                "sum, which needs each owner's own reply. Use --privacy open."
             )
         requests = exchange.requests_of(procedure, request)
         lot = self.lot_for(requests)
@@ -75,13 +75,13 @@ class HiddenSums:
             names = ", ".join(exchange.engine.name_of(i) for i in replies)
             raise ProtocolError(
                 f"The sum of {procedure.name} has {wrong}. One of these owners sent what no "
-                f"training leads to, and masks hide which: {names}."
+                f"training leads to; the masks hide which: {names}."
             )
         exchange.on_sum(procedure, total)
         return total
 
     def lot_for(self, asked: Collection[OwnerId]) -> int:
-        """The lot of the next sum, with keys for all who were there when they were made."""
+        """The lot of the next sum; makes new keys when they run out or absent owners return."""
         age = self.next - self.first
         if self.first < 0 or age >= LOTS or (age >= RETRY and set(asked) - set(self.able)):
             self.make_batch()
@@ -89,7 +89,7 @@ class HiddenSums:
         return self.next - 1
 
     def make_batch(self) -> None:
-        """Keys for the next sums, and shares of their secrets with all who take part."""
+        """Make keys for the next sums; all who take part share their secrets."""
         exchange, asked = self.exchange, list(self.exchange.owners)
         for _ in range(TRIES):
             number = max(self.next, self.first + 1)
@@ -122,7 +122,7 @@ class HiddenSums:
     def masks_on(
         self, lot: int, answered: Sequence[OwnerId], shares: Mapping[OwnerId, Shares]
     ) -> tuple[list[bytes], list[bytes]]:
-        """The seeds of the masks that were added to a sum, and of those taken off."""
+        """The seeds of the masks that were added to a sum, and of those subtracted."""
         own = {i: one.own for i, one in shares.items()}
         keys = {i: one.keys for i, one in shares.items()}
         plus = [derived(in_bytes(self.secret_of(j, own)), "own mask") for j in answered]
@@ -136,7 +136,7 @@ class HiddenSums:
         return plus, minus
 
     def secret_of(self, owner: OwnerId, told: Mapping[OwnerId, Mapping[str, str]]) -> int:
-        """A secret of an owner, from the shares that its neighbors gave."""
+        """A secret of an owner, from the shares that its neighbors sent."""
         holders = holders_of(self.around, owner)
         found = {
             place: int(told[i][str(owner)], 16)
@@ -146,13 +146,13 @@ class HiddenSums:
         needed = threshold_of(len(holders), len(self.keys))
         if len(found) < needed:
             raise ProtocolError(
-                f"{len(found)} owners gave up shares of what masks the part of owner "
-                f"{self.exchange.engine.name_of(owner)}, but it takes {needed}: too many have "
-                "vanished. Use the same command with --resume when they are back."
+                f"{len(found)} owners sent shares of the mask of owner "
+                f"{self.exchange.engine.name_of(owner)}, but {needed} are needed: too many are "
+                "gone. Use the same command with --resume when they are back."
             )
         return joined(found, len(holders), needed)
 
 
 def boxes_for(owner: OwnerId, boxes: Mapping[OwnerId, Boxes]) -> Boxes:
-    """What the others sent one owner."""
+    """What the others sent to one owner."""
     return Boxes({str(i): one.boxes[str(owner)] for i, one in boxes.items() if i != owner})

@@ -1,4 +1,4 @@
-"""How all come to hold the same: at the start by the plan, later by a message."""
+"""How all parties get the same state: from the plan at the start, from a message later."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.plan import Plan
 
-ROUGHLY = 4.0  # times as far as a step of η each would take them, weights may go at first
+ROUGHLY = 4.0  # times as far as steps of η would go, weights may move at first
 
 
 @lru_cache(maxsize=4)
 def first_common(plan: Plan, owners: int, weight: float) -> Common:
-    """Before the first round: it follows from the plan and who takes part."""
+    """The state before the first round: follows from the plan and the number of owners."""
     how = plan.config.classifier
-    steps = max(1.0, weight / how.batch_size) * how.local_epochs * 4  # they are η long at most
+    steps = max(1.0, weight / how.batch_size) * how.local_epochs * 4  # each at most η long
     return new_common(plan, plan.phi.phi, owners, weight, how.eta * steps)
 
 
 def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: float) -> Common:
-    """Before the first round of some weights, which an owner moves by about ``size``."""
+    """The state before the first round of weights that an owner moves by about ``size``."""
     config = plan.config
     rank = config.traffic.rank if config.traffic.how == "low-rank" else 0
     large = [name for name, one in phi.items() if rank and is_large(one.shape, rank)]
@@ -59,7 +59,7 @@ def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: fl
 
 
 def packed(common: Common) -> Classifier:
-    """All of it as a message, for who was away, and as it is kept on disk."""
+    """The whole state as a message, for owners that were absent and for the disk."""
     numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last,
                common.usual]  # fmt: skip
     groups: dict[str, Mapping[str, Tensor]] = {

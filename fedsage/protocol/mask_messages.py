@@ -1,4 +1,4 @@
-"""What owners and the server tell each other about masks."""
+"""Messages about masks, between owners and the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fedsage.protocol.messages import message
 
 @message
 class Batch:
-    """S → D_i: make keys for so many sums."""
+    """S → D_i: make keys for this many sums."""
 
     number: int
     lots: int
@@ -21,8 +21,8 @@ class Keys:
     """D_i → S → every D_j: the public keys of D_i for a batch of sums, signed."""
 
     channel: str  # for what owners send each other
-    signing: str  # for who is in a sum
-    lots: str  # one for each sum
+    signing: str  # for the list of who is in a sum
+    lots: str  # one key for each sum
     certificate: str
     signature: str
 
@@ -36,19 +36,19 @@ class Members:
 
 @message
 class Boxes:
-    """D_i → S, and then of all others S → D_i: shares of secrets, each for one owner alone."""
+    """D_i → S, then from all others S → D_i: shares of secrets, each for one owner only."""
 
     boxes: dict[str, str]
 
 
 @message
 class Held:
-    """D_i → S: done, and nothing else."""
+    """D_i → S: done; carries nothing else."""
 
 
 @message
 class Answered:
-    """S → every D_i: whose masked numbers are in a sum, and what they signed the last time."""
+    """S → every D_i: whose masked numbers are in a sum, and the signatures of the last one."""
 
     lot: int
     owners: dict[str, bool]
@@ -57,7 +57,7 @@ class Answered:
 
 @message
 class Shares:
-    """D_i → S: its shares of what must come off a sum, and its name under who is in it."""
+    """D_i → S: its shares of the masks on a sum, and its signature on who is in the sum."""
 
     own: dict[str, str]  # of the masks of owners that answered
     keys: dict[str, str]  # of the keys of owners that did not

@@ -1,10 +1,10 @@
 """How an owner masks what it adds to a sum: Bonawitz et al., 2017, for many sums at a time.
 
-A *lot* is what it takes for one sum: every owner has a key for it, by which any two of them
-agree on a mask that one adds and the other takes off, and a mask of its own. Both secrets are
-shared among its neighbors, so that the sum can be had though a third of the owners vanish. Of
-an owner that answered, others give up the share of its own mask; of one that did not, of its
-key; never of both. Keys are signed by who they belong to, and so is the list of who answered.
+A *lot* is what one sum needs: every owner has a key for it, with which any two of them agree on
+a mask that one adds and the other subtracts, and a mask of its own. Both secrets are shared
+among its neighbors, so that the sum can be computed even if a third of the owners vanish. For
+an owner that answered, the others reveal their shares of its own mask; for one that did not,
+those of its key; never both. Owners sign their keys, and the list of who answered.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ from fedsage.protocol.procedures import Sealed, in_sums, procedure
 from fedsage.protocol.whole_messages import whole_numbers
 
 M = TypeVar("M")
-REACH = 10  # neighbors on each side where there are many owners
+REACH = 10  # neighbors on each side if there are many owners
 MOST_LOTS = 1024  # sums that keys are made for at a time
 FEW = 30  # with fewer owners, all are neighbors
 
 
 @runtime_checkable
 class Identity(Protocol):
-    """How an owner shows who it is, and sees who others are."""
+    """How an owner proves who it is, and checks who the others are."""
 
     @property
     def certificate(self) -> str:
-        """By which others know its signatures."""
+        """The certificate by which others check its signatures."""
 
     @property
     def owners(self) -> int:
-        """How many owners it knows of, itself among them."""
+        """How many owners it knows, including itself."""
 
     def sign(self, text: bytes) -> str:
-        """A signature under a text."""
+        """A signature for a text."""
 
     def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
         """Refuse a signature that is not that owner's."""
@@ -73,13 +73,13 @@ class Identity(Protocol):
 
 @dataclass(slots=True)
 class Masks:
-    """An owner's secrets for the sums of a batch; nothing of it is written to a disk.
+    """An owner's secrets for the sums of a batch; they are never written to disk.
 
     Args:
         owner: Who this is.
-        run: The name of the run, which all signatures are about.
-        identity: By which it signs.
-        least: Of fewer owners it adds nothing to a sum.
+        run: The name of the run, part of every signed text.
+        identity: Signs, and checks signatures.
+        least: It adds nothing to a sum of fewer owners.
     """
 
     owner: OwnerId
@@ -92,19 +92,19 @@ class Masks:
     own: list[int] = field(default_factory=list)  # the secret of its own mask
     members: Mapping[OwnerId, Keys] = field(default_factory=dict)
     around: Mapping[OwnerId, Sequence[OwnerId]] = field(default_factory=dict)
-    common: bytes = b""  # what all owners know and the server does not
+    common: bytes = b""  # known to all owners but not to the server
     shares: dict[OwnerId, bytes] = field(default_factory=dict)
-    part: int = 0  # of what all owners will know
-    used: int = -1  # the last lot
+    part: int = 0  # this owner's part of ``common``
+    used: int = -1  # the last lot it added to
     told: dict[int, bytes] = field(default_factory=dict)  # who was in the last sums
-    signers: dict[OwnerId, str] = field(default_factory=dict)  # by whose keys they were signed
+    signers: dict[OwnerId, str] = field(default_factory=dict)  # keys these were signed with
 
     def in_common(self) -> bytes:
-        """What all owners know and the server does not."""
+        """The secret that all owners know and the server does not."""
         return self.common
 
     def key(self, other: OwnerId) -> bytes:
-        """For what only that owner is to read."""
+        """The key for what only that owner may read."""
         public = bytes.fromhex(self.members[other].channel)
         return agreed(self.channel, public, f"{self.run}, batch {self.batch.number}")
 
@@ -140,7 +140,7 @@ def signed_keys(run: str, owner: OwnerId, number: int, keys: Keys) -> bytes:
 
 
 def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
-    """What an owner signs when it gives up shares."""
+    """What an owner signs when it reveals shares."""
     return json.dumps([run, lot, sorted(owners)]).encode()
 
 
@@ -150,12 +150,12 @@ def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
     when=in_sums,
 )
 def make_keys(mine: Masks, batch: Batch) -> Keys:
-    """New keys for a batch of sums; those before are forgotten."""
+    """Make new keys for a batch of sums; forget those before."""
     if batch.number <= mine.used or batch.number <= mine.batch.number:
         raise PrivacyError(f"Keys from sum {batch.number} on were asked for again.")
     if batch.lots > MOST_LOTS:
         raise PrivacyError(
-            f"Keys for {batch.lots} sums were asked for; {MOST_LOTS} is the most."
+            f"Keys for {batch.lots} sums were asked for, but at most {MOST_LOTS} are allowed."
         )
     mine.batch, mine.channel, mine.part = batch, new_secret(), new_secret()
     mine.pairs = [new_secret() for _ in range(batch.lots)]
@@ -175,19 +175,19 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
     when=in_sums,
 )
 def share_secrets(mine: Masks, members: Members) -> Boxes:
-    """A box for everybody: a part of the common secret, and for neighbors the shares."""
+    """A box for every owner: a part of the common secret and, for neighbors, the shares."""
     if mine.members:
-        raise PrivacyError("The members of a batch were told twice. Nothing was sent.")
+        raise PrivacyError("The members of a batch were sent twice. Nothing was sent.")
     found = {int(i): keys for i, keys in members.keys.items()}
     for i, keys in found.items():
         text = signed_keys(mine.run, i, mine.batch.number, keys)
         mine.identity.check(i, keys.certificate, text, keys.signature)
     if mine.owner not in found or found[mine.owner].channel != public_key(mine.channel).hex():
-        raise PrivacyError("Other keys than this owner's were given out in its name.")
+        raise PrivacyError("Keys that are not this owner's were handed out in its name.")
     if len(found) < mine.least:
         raise PrivacyError(
-            f"Sums over {len(found)} owners were asked for, where this owner takes part from "
-            f"{mine.least} on. Nothing was sent."
+            f"Sums over {len(found)} owners were asked for, but this owner takes part only "
+            f"with {mine.least} or more. Nothing was sent."
         )
     mine.members = found
     mine.around = circle(list(found), seed_of(found), reach_of(found))
@@ -207,12 +207,12 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
 
 @procedure(phase="evaluation", when=in_sums)
 def hold_shares(mine: Masks, boxes: Boxes) -> Held:
-    """Take out what others sent; from here on, sums can be asked for."""
+    """Open the boxes from the others; from here on, sums can be asked for."""
     for name, box in boxes.boxes.items():
         i = int(name)
         mine.shares[i] = unsealed(mine.key(i), box, f"from {i} to {mine.owner}")
     if set(mine.shares) != set(mine.members):
-        raise PrivacyError("Not all who take part sent their shares. Nothing was sent.")
+        raise PrivacyError("Not all members of the batch sent their shares. Nothing was sent.")
     parts = b"".join(mine.shares[i][:SIZE] for i in sorted(mine.shares))
     mine.common = derived(parts, f"{mine.run}, batch {mine.batch.number}, common")
     return Held()
@@ -220,12 +220,12 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
 
 @procedure(
     phase="evaluation",
-    leaves="After each hidden sum: shares of the masks that must come off it, never of both "
+    leaves="After each hidden sum: shares of the masks to remove from it, never of both "
     "masks of one owner.",
     when=in_sums,
 )
 def give_shares(mine: Masks, answered: Answered) -> Shares:
-    """What it takes to open one sum; refuses a sum of few, and another list than before."""
+    """The shares that open one sum; refuses a sum of too few, or a second list of owners."""
     lot, owners = answered.lot, sorted(int(i) for i in answered.owners)
     text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
     needed = threshold_of(len(mine.members))
@@ -233,10 +233,10 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
         raise PrivacyError(f"This owner added nothing to sum {lot} of {owners}.")
     if len(owners) < needed:
         raise PrivacyError(
-            f"A sum of {len(owners)} owners was to be opened, but it takes {needed}."
+            f"A sum of {len(owners)} owners was to be opened, but {needed} are required."
         )
     if mine.told.get(lot, text) != text:
-        raise PrivacyError(f"The server told two stories about who is in sum {lot}.")
+        raise PrivacyError(f"The server gave two different lists of who is in sum {lot}.")
     check_stories(mine, lot, answered.before)
     before = {one: told for one, told in mine.told.items() if one >= lot - 1}
     mine.told = before | {lot: text}
@@ -250,31 +250,31 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
 
 
 def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
-    """Refuse to go on with a server that told others of other owners in the last sum."""
+    """Refuse to continue if the server gave others another list of owners for the last sum."""
     last = max((one for one in mine.told if one < lot), default=None)
     if last is None:
         return
     listed = {int(i): signature for i, signature in before.items()}
     if len(listed) < threshold_of(len(mine.signers)):
         raise PrivacyError(
-            f"{len(listed)} owners signed who was in sum {last}; more must have. Nothing was "
-            "sent."
+            f"Only {len(listed)} owners signed who was in sum {last}; more are required. "
+            "Nothing was sent."
         )
     for i, signature in listed.items():
         if not is_signed(mine.signers.get(i, ""), mine.told[last], signature):
             raise PrivacyError(
-                f"Owner {i} did not sign who was in sum {last} as this owner was told. The "
-                "server told two stories. Nothing was sent."
+                f"Owner {i} signed another list of who was in sum {last} than this owner got: "
+                "the server gave two different lists. Nothing was sent."
             )
 
 
 def reach_of(members: Collection[OwnerId]) -> int:
-    """How far neighbors go on each side of the circle."""
+    """How many neighbors an owner has on each side of the circle."""
     return REACH if len(members) >= FEW else FEW
 
 
 def seed_of(members: Mapping[OwnerId, Keys]) -> bytes:
-    """From which the circle is drawn: all keys, so that nobody chooses it."""
+    """The seed of the circle: all keys, so that nobody can choose it."""
     return "".join(members[i].channel for i in sorted(members)).encode()
 
 

@@ -1,7 +1,7 @@
-"""What may cross an owner's boundary: messages, and those that every run needs.
+"""Messages: the only things that may cross an owner's boundary, and those every run needs.
 
-A message is a class with ``@message``; what is none does not cross. Those of a way of mending
-stand in its file, those that parties agree by in ``agreement.py``.
+A message is a class with ``@message``; nothing else can cross. The messages of a way of mending
+are in its own file; those for agreeing on a run are in ``agreement.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing_extensions import dataclass_transform
 from fedsage.models.parameters import Parameters
 
 OwnerId: TypeAlias = int
-View: TypeAlias = Literal["plain", "mended", "both"]  # of a graph that is queried
+View: TypeAlias = Literal["plain", "mended", "both"]  # which of an owner's graphs is queried
 M = TypeVar("M")
 MESSAGES: list[type] = []
 WHOLE = torch.int8, torch.int16, torch.int32
@@ -25,7 +25,7 @@ WHOLE = torch.int8, torch.int16, torch.int32
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def message(kind: type[M]) -> type[M]:
-    """Make a class a message: frozen, and allowed to cross."""
+    """Make a class a message: frozen, and allowed to cross an owner's boundary."""
     made = dataclass(frozen=True, slots=True)(kind)
     MESSAGES.append(made)
     return made
@@ -33,14 +33,14 @@ def message(kind: type[M]) -> type[M]:
 
 @message
 class Ask:
-    """S → D_i: run a procedure; says which round, and nothing else."""
+    """S → D_i: run a procedure. Names the round and nothing else."""
 
     t: int
 
 
 @message
 class Mended:
-    """Algorithm 1, line 3, D_i → S: G'_i is ready, and stays where it is."""
+    """Algorithm 1, line 3, D_i → S: G'_i is ready; the graph itself stays with the owner."""
 
 
 @message
@@ -48,7 +48,7 @@ class Classifier:
     """Procedure B, S → every D_i: the shared classifier."""
 
     phi: Parameters
-    moments: Parameters  # of the optimizer; empty unless they are averaged too
+    moments: Parameters  # of the optimizer; empty unless moments are averaged too
 
 
 @message
@@ -66,8 +66,8 @@ class Hits:
     """D_i → S: how many of its validation (or test) nodes the classifier gets right."""
 
     plain: int  # queried on G_i
-    mended: int  # queried on G'_i; the same where nothing is mended
-    both: int  # by the product of both answers
+    mended: int  # queried on G'_i; equal to ``plain`` if nothing was mended
+    both: int  # by the product of both predictions
     total: int
 
 
@@ -75,7 +75,7 @@ NO_HITS = Hits(0, 0, 0, 0)
 
 
 def added(first: M, second: M) -> M:
-    """The sum of two messages of one kind: every number and every tensor in them."""
+    """The sum of two messages of the same type: of every number and tensor in them."""
     return cast(M, combined(first, second))
 
 
@@ -91,7 +91,7 @@ def combined(first: Any, second: Any) -> Any:
 
 
 def divided(total: M, count: int) -> M:
-    """A message whose every number and tensor is a ``count``-th: the mean of a sum."""
+    """A message with every number and tensor divided by ``count``: the mean of a sum."""
 
     def part(value: Any) -> Any:
         if is_dataclass(value):
@@ -105,7 +105,7 @@ def divided(total: M, count: int) -> M:
 
 
 def leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    """Every number, word and tensor in a message, by the name of its field or key."""
+    """Every number, string and tensor in a message, with the name of its field or key."""
     if is_dataclass(value):
         inside = [(one.name, getattr(value, one.name)) for one in fields(value)]
     elif isinstance(value, dict):
@@ -120,7 +120,7 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
 
 
-Size: TypeAlias = "int | AtMost | None"  # of one axis; None where it is not known here
+Size: TypeAlias = "int | AtMost | None"  # of one axis; None if it is not known here
 Form: TypeAlias = (
     "tuple[Size, ...] | Ints | Each | Mapping[str, Any] | Callable[[Any], str | None]"
 )
@@ -128,27 +128,27 @@ Form: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """An axis that may be shorter."""
+    """An axis that may be up to ``most`` long."""
 
     most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ints:
-    """A tensor of whole numbers, of whatever number of bits."""
+    """A tensor of integers, of any width."""
 
     sizes: tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A dictionary with any keys, whose values all have one form."""
+    """A dictionary with any keys, whose values all have the same form."""
 
     form: Form
 
 
 def misfit(found: Any, form: Form, name: str = "it") -> str | None:
-    """Why ``found`` does not have the form; nothing if it does."""
+    """Why ``found`` does not have the agreed form, or None if it does."""
     if isinstance(form, tuple):
         return other_shape(found, form, (torch.float32,), name)
     if isinstance(form, Ints):
@@ -160,7 +160,7 @@ def misfit(found: Any, form: Form, name: str = "it") -> str | None:
     inside: Mapping[str, Any] = found if isinstance(found, Mapping) else members(found, form)
     for key in sorted({*inside, *form}):
         if key not in form:
-            return f"{key} is there, where nothing of that name was agreed"
+            return f"{key} is present, but nothing of that name was agreed"
         if key not in inside:
             return f"{key} is missing"
         if why := misfit(inside[key], form[key], key):
@@ -169,39 +169,39 @@ def misfit(found: Any, form: Form, name: str = "it") -> str | None:
 
 
 def members(message: Any, form: Mapping[str, Form]) -> dict[str, Any]:
-    """The fields of a message that the form must speak of: those with tensors, at least."""
+    """The fields of a message that a form must cover: at least all those with tensors."""
     inside = {one.name: getattr(message, one.name) for one in fields(message)}
     return {name: value for name, value in inside.items() if name in form or tensors_in(value)}
 
 
 def first(reasons: Any) -> str | None:
-    """The first reason, if there is one."""
+    """The first reason, or None."""
     return next((why for why in reasons if why), None)
 
 
 def other_shape(
     found: Any, sizes: tuple[Size, ...], dtypes: tuple[torch.dtype, ...], name: str
 ) -> str | None:
-    """Why this is no tensor of those sizes and that type."""
+    """Why this is not a tensor of those sizes and one of those types, or None."""
     if not isinstance(found, Tensor):
-        return f"{name} is no tensor"
+        return f"{name} is not a tensor"
     if found.dtype not in dtypes:
-        return f"{name} is of type {found.dtype}, where {dtypes[0]} was agreed"
+        return f"{name} has type {found.dtype}, but {dtypes[0]} was agreed"
     fits = len(sizes) == found.ndim and all(map(size_fits, found.shape, sizes))
-    return None if fits else f"{name} is of shape {shown(found.shape)}, not {shown(sizes)}"
+    return None if fits else f"{name} has shape {shown(found.shape)}, not {shown(sizes)}"
 
 
 def size_fits(found: int, size: Size) -> bool:
-    """Whether one axis is as long as agreed."""
+    """Whether one axis has the agreed length."""
     return size is None or (found <= size.most if isinstance(size, AtMost) else found == size)
 
 
 def shown(sizes: Any) -> str:
-    """Sizes as a person reads them: ``7 × at most 64``."""
+    """Sizes in words: ``7 × at most 64``."""
     words = [f"at most {one.most}" if isinstance(one, AtMost) else str(one) for one in sizes]
     return " × ".join(word.replace("None", "any") for word in words) or "one number"
 
 
 def form_of(parameters: Mapping[str, Tensor]) -> dict[str, Form]:
-    """The form of weights that are like these."""
+    """The form of weights with the same names and shapes as these."""
     return {name: tuple(tensor.shape) for name, tensor in parameters.items()}

@@ -1,4 +1,4 @@
-"""What one owner's training adds to the sum of changes, in whole numbers."""
+"""What one owner's training adds to the sum of changes, as integers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def change_of(
 
 
 def clipped(common: Common, values: Parameters, share: float) -> float:
-    """The share of a change that is kept: no owner goes much further than owners usually do."""
+    """The factor that keeps an owner from moving much further than owners usually do."""
     sent = [one for part, one in values.items() if not part.startswith(RIGHT)]
     far = math.hypot(*(float(torch.linalg.vector_norm(one)) for one in sent))
     most = CLIP * common.usual * max(1.0, share)
@@ -70,7 +70,7 @@ def products(common: Common, name: str, change: Tensor) -> Parameters:
 
 
 def mean_squares(common: Common, part: str, values: Tensor) -> Tensor:
-    """How large the numbers of a part are: of every column, or of every small weight."""
+    """How large the numbers of a part are: by column, or by small weight."""
     if part != REST:
         return values.square().mean(dim=0)
     sizes = [common.phi[name].numel() for name in common.small]
@@ -80,7 +80,7 @@ def mean_squares(common: Common, part: str, values: Tensor) -> Tensor:
 def less(
     change: Tensor, common: Common, name: str, parts: Mapping[str, Tensor], share: float
 ) -> Tensor:
-    """What is left of a change once the whole numbers that were sent are taken off."""
+    """What remains of a change after subtracting the integers that were sent."""
     if name == REST:
         sent = decode(parts[REST], common.units[REST]).float()
         return change.sub_(sent, alpha=1 / share)
@@ -99,7 +99,7 @@ def roots(common: Common, update: ClassifierUpdate) -> Tensor:
     for name in update.phi:
         if f"{name}.exp_avg_sq" not in update.moments:
             raise ConfigError(
-                f"The optimizer keeps no second moments of {name}, as Adam does. Take "
+                f"The optimizer keeps no second moments of {name}, as Adam does. Use "
                 "--set classifier.moments=own, or --set traffic.how=full."
             )
         steps = float(update.moments[f"{name}.step"])

@@ -1,7 +1,7 @@
-"""DataOwner: D_i with its subgraph G_i, and the classifier's procedures that it runs.
+"""DataOwner: D_i (a client) with its subgraph G_i, and the classifier's procedures it runs.
 
 An owner refers to no other owner and to no server. What it returns is a message. How it mends
-its graph stands in ``mending/``.
+its graph is in ``mending/``.
 """
 
 from __future__ import annotations
@@ -44,58 +44,58 @@ Part = TypeVar("Part", bound=Kept)
 
 @dataclass(frozen=True, slots=True)
 class MomentsState:
-    """What procedure F leaves with an owner alone: its optimizer's memory."""
+    """What procedure F leaves with an owner alone: its optimizer's moments."""
 
     moments: Parameters
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMoments:
-    """The optimizer's memory as what lasts, where nobody averages it."""
+    """Keeps the optimizer's moments across restarts, if they are not averaged."""
 
     owner: DataOwner
 
     def state(self) -> MomentsState | None:
-        """What it remembers; nothing where the server has it too."""
+        """The moments, or None if the server has them too."""
         owner = self.owner
         if owner.config.classifier.moments != "own":
             return None
         return MomentsState(moments_of(owner.optimizer, owner.model))
 
     def restore(self, state: MomentsState) -> None:
-        """Go on from there; φ itself comes from the server."""
+        """Continue with those moments; φ itself comes from the server."""
         load_moments(self.owner.optimizer, self.owner.model, state.moments)
 
 
 def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> str | None:
-    """More right answers than nodes, or more nodes than the owner has."""
+    """Refuse more right predictions than nodes, or more nodes than the owner has."""
     if hits.total > (most := plan.nodes_of.get(owner, hits.total)):
-        return f"hits of {hits.total} nodes, where it has {most}"
+        return f"hits of {hits.total} nodes, but it has {most}"
     return no_share(hits)
 
 
 def no_share(hits: Hits) -> str | None:
-    """More right answers than nodes."""
+    """Refuse more right predictions than nodes."""
     right = (hits.plain, hits.mended, hits.both)
     fits = all(0 <= count <= hits.total for count in right)
-    return None if fits else f"{max(right)} right answers for {hits.total} nodes"
+    return None if fits else f"{max(right)} right predictions for {hits.total} nodes"
 
 
 def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
-    """The same of the sum of all owners' hits."""
+    """The same for the sum of all owners' hits."""
     if hits.total > plan.num_nodes:
-        return f"hits of {hits.total} nodes, where all have {plan.num_nodes}"
+        return f"hits of {hits.total} nodes, but all owners have {plan.num_nodes}"
     return no_share(hits)
 
 
 def strange_update(
     plan: Plan, owner: OwnerId, ask: object, update: ClassifierUpdate
 ) -> str | None:
-    """A weight that was not agreed on, or memories that no optimizer has."""
+    """Refuse a weight that was not agreed, or moments that no optimizer can have."""
     if not update.weight > 0:
         return f"weight {update.weight:g}, which is not positive"
     if update.weight != (agreed := plan.weights.get(owner, update.weight)):
-        return f"weight {update.weight:g}, where {agreed:g} was agreed"
+        return f"weight {update.weight:g}, but {agreed:g} was agreed"
     for name, moment in update.moments.items():
         if not name.endswith(".exp_avg") and bool((moment < 0).any()):
             return f"moment {name} below zero"
@@ -103,7 +103,7 @@ def strange_update(
 
 
 def form_of_update(plan: Plan) -> dict[str, Form]:
-    """Weights as F has them; of each, an optimizer remembers all there is or nothing."""
+    """The weights of F; for each, all of the optimizer's moments or none."""
     shapes = {name: weight.shape for name, weight in plan.phi.phi.items()}
     return {
         "phi": form_of(plan.phi.phi),
@@ -112,7 +112,7 @@ def form_of_update(plan: Plan) -> dict[str, Form]:
 
 
 def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
-    """How far φ_i is from the φ that was broadcast, and how large the moments are."""
+    """How far φ_i is from the broadcast φ, and how large the moments are."""
     first, second = (
         norm_of(
             {name: moment for name, moment in update.moments.items() if name.endswith(kind)}
@@ -127,17 +127,17 @@ def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> d
 
 
 def words_of_update(config: Config) -> str:
-    """Whether the optimizer's memory leaves depends on the settings."""
+    """What leaves in a round; whether moments do depends on the settings."""
     averaged = config.classifier.moments == "averaged"
     moments = ", the optimizer's averages of gradients" if averaged else ""
     return (
-        f"In each of {config.classifier.rounds_c} rounds: the weights of the classifier after "
+        f"In each of {config.classifier.rounds_c} rounds: the classifier's weights after "
         f"training on your nodes{moments}, and the mean training loss."
     )
 
 
 class DataOwner:
-    """D_i. Its random streams come from ``(seed, procedure, owner, t)`` alone."""
+    """D_i. Its random streams depend only on ``(seed, procedure, owner, t)``."""
 
     def __init__(
         self,
@@ -153,22 +153,20 @@ class DataOwner:
         self.model = new_model(plan.shape, plan.stream("phi"), run.device, run.kernel)
         self.optimizer = self.new_optimizer()
         self.parts: dict[str, Kept] = {}
-        self.foreign = (
-            False  # whether φ is one that does not follow from sums, for all it knows
-        )
+        self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
-        self.judged, self.updates = 0, 1  # how often φ was judged, and may be
-        self.secret: Callable[[], bytes] = bytes  # that owners have in common, if any
+        self.judged, self.updates = 0, 1  # how often φ was scored, and may be
+        self.secret: Callable[[], bytes] = bytes  # shared by the owners, if any
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
-        """What a way of mending lets this owner remember, made when it is first asked for."""
+        """State that a way of mending keeps with this owner, made when first asked for."""
         if name not in self.parts:
             self.parts[name] = make()
         found: Part = self.parts[name]  # type: ignore[assignment]
         return found
 
     def attach(self, generated: Generated) -> Mended:
-        """Make G'_i of G_i."""
+        """Make G'_i from G_i."""
         self.mended = mend(self.graph, generated)
         return Mended()
 
@@ -184,16 +182,16 @@ class DataOwner:
         when=in_full,
     )
     def local_update_c(self, ask: Ask) -> ClassifierUpdate:
-        r"""Procedure F (LocalUpdateC): train φ on G'_i, or G_i where nothing is mended.
+        r"""Procedure F (LocalUpdateC): train φ on G'_i, or on G_i if nothing is mended.
 
         .. math::
             \phi_i \gets \phi - \eta \nabla l(\phi | \{(G'_i(v), y_v) | v \in V_i^t\})
 
         Note:
-            V_i^t is every training node once, in batches; with Adam in place of the plain
-            gradient step, as in the paper's experiments. Mixed by ``rounds``, every second
-            round trains on G_i in place of G'_i; by ``epochs``, every epoch on G'_i is
-            followed by one on G_i.
+            V_i^t is every training node once, in batches; with Adam instead of the plain
+            gradient step, as in the paper's experiments. If mixed by ``rounds``, every second
+            round trains on G_i instead of G'_i; by ``epochs``, every epoch on G'_i is followed
+            by one on G_i.
         """
         how, loss = self.config.classifier, 0.0
         self.updates += 1
@@ -214,14 +212,14 @@ class DataOwner:
         phase="training",
         uses=Summed,
         check=too_many_hits,
-        leaves="In each of these rounds: how many of your validation nodes the classifier of "
-        "all owners gets right.",
+        leaves="In each of these rounds: how many of your validation nodes the shared "
+        "classifier gets right.",
         when=in_full,
     )
     def receive_classifier(self, classifier: Classifier) -> Hits:
-        """Procedure B, received: take over φ and say how well it does on validation nodes.
+        """Procedure B, received: take over φ and count its hits on validation nodes.
 
-        It is judged once for each update: counts for φ made up at will would show rows.
+        Only once for each update: counts for arbitrary φ would reveal rows.
         """
         self.take_over(classifier.phi, classifier.moments)
         if self.judged >= self.updates:
@@ -230,7 +228,7 @@ class DataOwner:
         return self.hits(self.split.val)
 
     def take_over(self, phi: Parameters, memory: Parameters) -> None:
-        """Hold φ, with what all owners' optimizers remember where that is averaged."""
+        """Hold φ, and the averaged moments if there are any."""
         load_parameters(self.model, phi)
         moments = self.config.classifier.moments
         if moments == "averaged":
@@ -247,12 +245,12 @@ class DataOwner:
         leaves="At the end: how many of your test nodes the classifier gets right.",
     )
     def test_classifier(self, ask: Ask) -> Hits:
-        """How many of the owner's test nodes φ gets right on what it holds; told once."""
+        """How many of the owner's test nodes φ gets right on its graph; answered only once."""
         told, self.tested = self.tested, True
         return NO_HITS if told or self.foreign else self.hits(self.split.test)
 
     def trained_on(self, t: int) -> dict[str, Graph]:
-        """The graphs that an epoch of round t goes over, by the name of their stream."""
+        """The graphs that an epoch of round t trains on, by the name of their stream."""
         plain = {"local_update_c": self.graph}
         if self.mended is None:
             return plain
@@ -289,6 +287,6 @@ class DataOwner:
         return logits.log_softmax(dim=1).cpu()
 
     def new_optimizer(self) -> torch.optim.Optimizer:
-        """An optimizer that remembers nothing."""
+        """An optimizer without moments."""
         how = self.config.classifier
         return make_optimizer(self.model, how.optimizer, how.eta, how.weight_decay)

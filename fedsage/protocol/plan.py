@@ -1,4 +1,4 @@
-"""What server and owners each make of the same settings; nobody's data is in it."""
+"""The plan: what server and owners each derive from the same settings; it holds no data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsage.rng import Stream, generator
 class Plan:
     """The agreed run.
 
-    ``asks`` are the procedures that an owner may be asked for, by name, and no others.
+    ``asks`` are the only procedures that an owner may be asked to run, by name.
     """
 
     config: Config
@@ -27,9 +27,9 @@ class Plan:
     num_classes: int  # d_y
     nodes: tuple[int, ...]  # of each owner
     asks: Mapping[str, Procedure[Any, Any, Any]]
-    weights: Mapping[OwnerId, float] = field(default_factory=dict)  # agreed on, if at all
-    counted: int = 0  # nodes of all owners, where nobody's own number is known
-    numbers: int | None = None  # columns that are scaled, where that is known
+    weights: Mapping[OwnerId, float] = field(default_factory=dict)  # if agreed
+    counted: int = 0  # nodes of all owners, if the number of each is not known
+    numbers: int | None = None  # columns to scale, if known
 
     @property
     def d_x(self) -> int:
@@ -43,7 +43,7 @@ class Plan:
 
     @cached_property
     def nodes_of(self) -> Mapping[OwnerId, int]:
-        """How many nodes each owner has; one that never joined is not in it."""
+        """How many nodes each owner has, for owners that joined."""
         return dict(zip(self.weights or range(len(self.nodes)), self.nodes, strict=True))
 
     @property
@@ -53,17 +53,17 @@ class Plan:
 
     @property
     def seed(self) -> int:
-        """All draws come from it."""
+        """The seed of all random streams."""
         return self.config.run.seed
 
     @property
     def shape(self) -> Shape:
-        """All that it takes to build the classifier F."""
+        """Everything needed to build the classifier F."""
         return Shape(self.d_x, self.d_y, self.config.model)
 
     @cached_property
     def phi(self) -> Classifier:
-        """The first φ, which depends on the seed and on no data but its size."""
+        """The first φ; depends on the seed, and on the data only through its size."""
         return Classifier(parameters_of(new_model(self.shape, self.stream("phi"))), {})
 
     def stream(self, *path: str | int) -> Stream:

@@ -1,9 +1,9 @@
-"""A procedure: what a server can ask of an owner. It says everything about itself, once.
+"""A procedure: what a server can ask of an owner. It declares everything about itself, once.
 
-Where the owner's side is written, ``@procedure`` says its phase, what its reply is for, the
-form of the reply, what it leaves on the owner's disk, and in plain words what leaves the
-house. Engine, door, guard, checkpoint, ``what-leaves.txt`` and the documentation's tables
-are all made from that; nothing else has a list of procedures.
+Where the owner's side is written, ``@procedure`` declares its phase, what its reply is for, the
+form of the reply, what it leaves on the owner's disk, and in plain words what leaves the owner.
+Engine, door, guard, checkpoint, ``what-leaves.txt`` and the tables of the documentation are all
+made from that; there is no other list of procedures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedsage.protocol.plan import Plan
 
 Phase: TypeAlias = Literal["mending", "training", "evaluation"]
-Party = TypeVar("Party")  # who runs it
+Party = TypeVar("Party")  # the party that runs it
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
@@ -51,26 +51,26 @@ Summed, Sealed, Open = Use
 
 @runtime_checkable
 class Kept(Protocol):
-    """A part of an owner that lasts from round to round, and on its disk if it must."""
+    """A part of an owner that lasts from round to round, and on disk if it must."""
 
     def state(self) -> Any:
-        """A dataclass with all that it takes to go on; None if there is nothing to keep."""
+        """A dataclass with everything needed to continue; None if there is nothing to keep."""
 
     def restore(self, state: Any) -> None:
-        """Go on from there."""
+        """Continue from that state."""
 
 
 def no_form(plan: Plan) -> Mapping[str, Form]:
-    """For replies without a tensor."""
+    """For replies without tensors."""
     return {}
 
 
 def nothing_wrong(plan: Plan, owner: OwnerId, request: Any, reply: Any) -> None:
-    """For replies whose form says it all."""
+    """For replies that need no check beyond their form."""
 
 
 def nothing_wrong_with(plan: Plan, total: Any, owners: int) -> None:
-    """For sums of which nothing is known but their form."""
+    """For sums that need no check beyond their form."""
 
 
 def no_sizes(held: Any, request: Any, reply: Any) -> dict[str, float]:
@@ -79,28 +79,28 @@ def no_sizes(held: Any, request: Any, reply: Any) -> dict[str, float]:
 
 
 def always(config: Config) -> bool:
-    """For what every run may need."""
+    """For procedures that any run may need."""
     return True
 
 
 def in_full(config: Config) -> bool:
-    """For runs by full messages."""
+    """For runs with full messages."""
     return config.traffic.how == "full"
 
 
 def in_whole_numbers(config: Config) -> bool:
-    """For runs by messages of whole numbers."""
+    """For runs with messages in whole numbers."""
     return config.traffic.how != "full"
 
 
 def in_sums(config: Config) -> bool:
-    """For runs in which sums are hidden."""
+    """For runs with hidden sums."""
     return config.privacy.level == "sums"
 
 
 @dataclass(frozen=True, eq=False)
 class Procedure(Generic[Party, Request, Reply]):
-    """One procedure of an owner; see :func:`procedure` for what it says of itself."""
+    """One procedure of an owner; see :func:`procedure` for what it declares."""
 
     function: Callable[[Party, Request], Reply]
     phase: Phase
@@ -118,17 +118,17 @@ class Procedure(Generic[Party, Request, Reply]):
 
     @property
     def name(self) -> str:
-        """What it is called; the paper's name where it has one."""
+        """Its name; the paper's if there is one."""
         return self.function.__name__
 
     @property
     def module(self) -> str:
-        """The file that it is in."""
+        """The module that it is in."""
         return self.function.__module__
 
     @cached_property
     def types(self) -> tuple[type[Request], type[Reply]]:
-        """The messages that it takes and gives, as its signature says."""
+        """The types of its request and reply, from its signature."""
         *_, request, reply = type_hints(self.function).values()
         return request, reply
 
@@ -144,19 +144,19 @@ class Procedure(Generic[Party, Request, Reply]):
 
     @property
     def by_round(self) -> bool:
-        """Whether what it keeps is kept round by round: then it ends a round at an owner."""
+        """Whether its state is kept every round; then it ends the owner's round."""
         asks: Any = self.request
         return self.keeps is not None and "t" in {field.name for field in fields(asks)}
 
     def run(self, party: Party, request: Request) -> Reply:
-        """Do it; where it is a method, as the party's own class has it."""
+        """Run it; a method is looked up on the party, so that subclasses can override it."""
         if "." in self.function.__qualname__.rpartition("<locals>.")[2]:
             method: Callable[[Request], Reply] = getattr(party, self.name)
             return method(request)
         return self.function(party, request)
 
     def words(self, config: Config) -> str:
-        """What leaves the house by it in a run with these settings."""
+        """What leaves the owner by it in a run with these settings."""
         said = self.leaves
         words = said(config) if callable(said) else said.format(config=config)
         reply: Any = self.reply
@@ -168,12 +168,12 @@ class Procedure(Generic[Party, Request, Reply]):
         ours = self.module.startswith("fedsage.")
         if not ours and any(kind is str for kind in type_hints(reply).values()):
             raise ConfigError(
-                f"A {reply.__name__} holds words, and words could be anything. Send numbers."
+                f"A {reply.__name__} has text, and text can hold anything. Send numbers."
             )
         return words
 
     def __call__(self, party: Party, request: Request) -> Reply:
-        """As a function, or as the method of a class above the party's."""
+        """Call it as a function, or as the method of a parent class."""
         return self.function(party, request)
 
     @overload
@@ -203,24 +203,24 @@ def procedure(
     full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
-    """Make a function of an owner and a message one that a server can ask for.
+    """Let the server ask an owner for this function of an owner and a message.
 
     Args:
-        phase: When it is asked for; traffic and time are counted by it.
+        phase: When it is asked for; traffic and time are counted by phase.
         uses: What the reply is for: ``Summed``, ``Sealed`` or ``Open``.
         shapes: The form of the reply's tensors in an agreed run, by field.
-        leaves: What leaves the house, in one sentence; settings as ``{config.model.widths}``.
-            Empty where nothing does but that it is done.
-        owed: Whether an owner that missed it gets it before anything else is asked.
-        keeps: The part of the owner that it changes and that must outlast a restart. Where the
+        leaves: What leaves the owner, in one sentence; settings as ``{config.model.widths}``.
+            Empty if the reply says only that it is done.
+        owed: Whether an owner that missed it must get it before anything else.
+        keeps: The part of the owner that it changes and that must survive a restart. If the
             request names a round, every round is kept.
-        after: Names of procedures: only owners that answered one of them last time are asked.
-        check: What else may be wrong with a reply, beside its form: the reason, or None.
-        check_sum: What may be wrong with a sum of replies that could not be looked at one by
-            one; of the sum and how many owners are in it.
-        sizes: How far a reply would move what is averaged, by what is measured; of what all
-            owners hold (the φ that was broadcast last), the request and the reply.
-        full: The bytes of a request and of its reply in full messages, where these are shorter.
+        after: Names of procedures: only owners that last answered one of them are asked.
+        check: Why a reply is wrong although its form is right, or None.
+        check_sum: Why a sum of masked replies is wrong, given the sum and the number of
+            owners in it, or None.
+        sizes: How far a reply would move what is averaged, by quantity; given the common state
+            (the φ broadcast last), the request and the reply.
+        full: The bytes of request and reply as full messages, if these ones are shorter.
         when: In which runs it may be asked for.
     """
 
@@ -249,5 +249,5 @@ def procedure(
 
 
 def procedures_in(*modules: str) -> dict[str, Procedure[Any, Any, Any]]:
-    """The procedures that stand in those files, by name."""
+    """The procedures in those modules, by name."""
     return {name: one for (file, name), one in PROCEDURES.items() if file in modules}

@@ -1,4 +1,4 @@
-"""How far a run has come: rounds, what the server must remember, what owners took part in."""
+"""Progress of a run: rounds, what the server must remember, what owners took part in."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class RoundRecord:
     t: int
     loss: float  # mean over owners
     validation: float | None  # accuracy of the averaged classifier on validation nodes
-    classifier: Classifier | None = None  # after it, where there is one
-    terms: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
+    classifier: Classifier | None = None  # after this round, if there is one
+    terms: dict[str, float] = field(default_factory=dict)  # of the loss, if it has several
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a method has come: all that the server must remember between two rounds."""
+    """How far a method has come: everything the server must remember between two rounds."""
 
     phase: Literal["mending", "training"]
-    t: int  # rounds of that phase that are over
+    t: int  # finished rounds of that phase
     kept: Parameters = field(default_factory=dict)  # by a way of mending, from round to round
     classifier: Classifier = NO_CLASSIFIER
-    best: Classifier = NO_CLASSIFIER  # if another one
+    best: Classifier = NO_CLASSIFIER  # if it is another one
     best_round: int = -1
     best_validation: float = -1.0
     best_view: View = "plain"
 
 
 class Journal:
-    """Where a method writes how far it has come, and where it starts. This one forgets."""
+    """Where a method records its progress, and where it starts. This one forgets."""
 
     start = Progress("mending", 0)
 
@@ -58,15 +58,15 @@ def ignore(record: RoundRecord) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one owner has taken part in: from there it can go on after a restart."""
+    """What one owner has taken part in, and so can continue from after a restart."""
 
-    mending: int = 0  # rounds, counted to the last one that it answered
+    mending: int = 0  # rounds, up to the last one that it answered
     training: int = 0
-    mended: bool = False  # whether its graph was
+    mended: bool = False  # whether its graph was mended
 
 
 def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
-    """What an owner has taken part in once it answered."""
+    """What an owner has taken part in after answering this request."""
     if procedure.owed and procedure.phase == "mending":
         taken = replace(taken, mended=True)
     if not procedure.by_round:

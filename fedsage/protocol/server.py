@@ -27,8 +27,8 @@ def server_execution_for_c(
 ) -> tuple[Classifier, float, Hits]:
     """Procedure B (ServerExecutionForC): one round of federated classifier training.
 
-    Collects φ_i from all owners (procedure F), averages, broadcasts the mean. Returns it
-    with the owners' mean loss and with all owners' hits on validation nodes.
+    Collects φ_i from all owners (procedure F), averages them, and broadcasts the mean. Returns
+    it with the owners' mean loss and the sum of their hits on validation nodes.
     """
     update = exchange.sum(DataOwner.local_update_c, Ask(t), partial(average_updates, rule))  # F
     classifier = Classifier(update.phi, update.moments)
@@ -36,9 +36,9 @@ def server_execution_for_c(
 
 
 def average_updates(rule: Rule, updates: Sequence[ClassifierUpdate]) -> ClassifierUpdate:
-    """One classifier of many, and one set of moments where owners sent them.
+    """Combine many classifiers into one, and their moments if owners sent them.
 
-    A rule that chooses one φ_i, as Krum does, takes its moments as well.
+    A rule that chooses one φ_i, like Krum, takes its moments as well.
     """
     weights = [update.weight for update in updates]
     phi = rule([update.phi for update in updates], weights)
@@ -52,7 +52,7 @@ def average_updates(rule: Rule, updates: Sequence[ClassifierUpdate]) -> Classifi
 
 
 def share_of_hits(hits: Hits, view: View = "plain") -> float:
-    """Accuracy over the nodes that were asked about, queried on G_i, on G'_i or on both."""
+    """Accuracy on the nodes asked about, queried on G_i, on G'_i or on both."""
     right: int = getattr(hits, view)
     return right / max(hits.total, 1)
 
@@ -65,15 +65,15 @@ named_rule = RULES.named
 
 @aggregation_rule("mean")
 def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    r"""Procedure B: the mean of all owners' weights, as each owner weighs.
+    r"""Procedure B: the mean of all owners' weights, weighted by owner.
 
     .. math::
         \phi \gets \frac{1}{M} \sum_{i \in [M]} \phi_i
 
     Note:
         Procedure B is an unweighted mean: equal ``weights``. Weighted by training nodes it
-        is the mean of the original FedAvg. It moves from the mean of some to that of one
-        more, so that no copy of all is made and owners who agree get what they agree on.
+        is the mean of the original FedAvg. Computed as a running mean, so that there is no
+        copy of everything and equal weights stay exactly equal.
     """
     if not all_phi:
         raise ProtocolError(
@@ -92,18 +92,18 @@ def average(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Paramete
 
 
 def stacked(all_phi: Sequence[Parameters], name: str) -> Float[Tensor, "M ..."]:
-    """One weight as all owners have it."""
+    """One weight of all owners."""
     return torch.stack([phi[name] for phi in all_phi])
 
 
 @aggregation_rule("median")
 def median(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    """The median of each weight: outvotes a few owners, whatever they say they weigh."""
+    """The median of each weight: outvotes a few owners, whatever weight they claim."""
     return {name: middle(stacked(all_phi, name)) for name in all_phi[0]}
 
 
 def middle(values: Float[Tensor, "M ..."]) -> Float[Tensor, ...]:
-    """The median, of an even number the mean of the middle two."""
+    """The median; for an even number, the mean of the middle two."""
     ordered = values.sort(dim=0).values
     count = len(values)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
@@ -122,7 +122,7 @@ def trimmed_mean(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Par
 
 @aggregation_rule("krum")
 def krum(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
-    """Krum: the one whose nearest others are nearest; up to (M − 3) / 2 may be hostile."""
+    """Krum: the φ_i closest to its nearest others; up to (M − 3) / 2 owners may be hostile."""
     count = len(all_phi)
     hostile = max(0, (count - 3) // 2)
     points = torch.stack([flat(phi).double() for phi in all_phi])
@@ -132,5 +132,5 @@ def krum(all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
 
 
 def flat(parameters: Parameters) -> Float[Tensor, " weights"]:
-    """All weights in one row, in name order."""
+    """All weights in one row, in order of name."""
     return torch.cat([parameters[name].flatten() for name in sorted(parameters)])

@@ -1,4 +1,4 @@
-"""All numbers of a message as rows of whole numbers, to be masked, and the way back."""
+"""All numbers of a message as rows of integers, for masking, and the way back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsage.protocol.wire import field_types
 
 M = TypeVar("M")
 Change: TypeAlias = Callable[[str, Any, Any], Any]
-POINT = 20  # bits after the point of a number that is not whole
+POINT = 20  # binary places of a number that is not an integer
 
 
 def whole_numbers(reply: M) -> tuple[Numbers, Callable[[Numbers], M]]:
@@ -59,7 +59,7 @@ def vars_of(value: Any) -> dict[str, Any] | None:
 
 
 def as_whole(path: str, leaf: Any) -> tuple[str, np.ndarray]:
-    """A number or a tensor as whole numbers of one kind."""
+    """A number or a tensor as integers of one kind."""
     if type(leaf) is int:
         return "int64", np.asarray((leaf + 2**63) % 2**64 - 2**63, np.int64)
     values = leaf.numpy() if isinstance(leaf, Tensor) else np.asarray(leaf)
@@ -71,12 +71,12 @@ def as_whole(path: str, leaf: Any) -> tuple[str, np.ndarray]:
 
 
 def like(leaf: Any, values: np.ndarray) -> Any:
-    """Whole numbers in place of a leaf of a message."""
+    """Integers in the form of a leaf of a message."""
     return torch.from_numpy(values.copy()) if isinstance(leaf, Tensor) else int(values)
 
 
 def with_points(opened: M) -> M:
-    """A sum with the point back in numbers that were not whole."""
+    """A sum with fractions restored in numbers that were not integers."""
 
     def pointed(path: str, leaf: Any, kind: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.dtype == torch.int64:
@@ -88,7 +88,7 @@ def with_points(opened: M) -> M:
 
 
 def mapped(value: Any, change: Change, path: str = "", kind: Any = None) -> Any:
-    """A message with every number and tensor changed, by its path and declared type."""
+    """A message with ``change`` applied to every number and tensor, by path and type."""
     if is_dataclass(value) and not isinstance(value, type):
         kinds = field_types(type(value))
         return replace(value, **{

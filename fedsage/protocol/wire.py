@@ -1,7 +1,7 @@
-"""Messages ↔ bytes: lossless, no pickle, nothing that is not a message.
+"""Messages ↔ bytes: lossless, without pickle, and only for messages.
 
 A frame is one line of JSON (the message's type, its numbers, the keys of its dictionaries),
-then its tensors in the safetensors format. All are named by their path, ``field/key/field``.
+then its tensors in the safetensors format. Each is named by its path, ``field/key/field``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fedsage.protocol.messages import MESSAGES
 PLAIN: dict[Any, tuple[type, ...]] = {
     int: (int,), float: (float, int), str: (str,), bool: (bool,),
 }  # fmt: skip
-MOST_BYTES = 1 << 29  # of a frame, and of its tensors once they are read
+MOST_BYTES = 1 << 29  # of a frame, and of its tensors after decoding
 MOST_HEADER = 1 << 20  # bytes of its line of JSON: thousands of names
 MOST_TABLE = 1 << 21  # bytes of the table of tensors
-Message: TypeAlias = Any  # one of MESSAGES, which ``encode`` makes sure of
+Message: TypeAlias = Any  # one of MESSAGES, as ``encode`` checks
 M = TypeVar("M")
 
 
@@ -36,14 +36,14 @@ def encode(message: Message) -> bytes:
     """The message as bytes."""
     if type(message) not in MESSAGES:
         raise ProtocolError(
-            f"A {type(message).__name__} is no message and must not leave its owner. Messages "
-            "are classes with @message."
+            f"A {type(message).__name__} is not a message and must not leave its owner. "
+            "Messages are classes with @message."
         )
     return to_bytes(message)
 
 
 def to_bytes(value: Any) -> bytes:
-    """A dataclass of numbers, words, tensors, dictionaries and dataclasses, as a frame."""
+    """A dataclass of numbers, strings, tensors, dictionaries and dataclasses, as a frame."""
     values: dict[str, object] = {}
     tensors: dict[str, Tensor] = {}
     flatten(value, "", values, tensors)
@@ -69,21 +69,21 @@ def flatten(
 
 
 def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
-    """The message in ``frame``, which must be of type ``kind``; it shares no memory with it.
+    """The message in ``frame``, which must be of type ``kind``; shares no memory with it.
 
-    A frame of more than ``most`` bytes, with a long header or with anything that does not
-    belong in the message is refused before its tensors are read.
+    A frame that is longer than ``most`` bytes, has a long header, or holds anything that does
+    not belong in the message is refused before its tensors are read.
     """
     known = {f"/{name}" for name in get_type_hints(kind)}
     try:
         if len(frame) > most:
-            raise ValueError(f"{len(frame):,} bytes, where {most:,} are the most")
+            raise ValueError(f"{len(frame):,} bytes, but {most:,} is the limit")
         end = frame.find(b"\n", 0, MOST_HEADER)
         if end < 0:
             raise ValueError(f"no header in its first {MOST_HEADER:,} bytes")
         header = json.loads(frame[:end])
         if not isinstance(header, dict) or not isinstance(header.get("values"), dict):
-            raise ValueError("the header is no table")
+            raise ValueError("the header is not a table")
         if header.get("type") != kind.__name__:
             raise ProtocolError(
                 f"Expected a {kind.__name__}, got a {header.get('type')!s:.40}. Do all parties "
@@ -92,7 +92,7 @@ def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
         tensors = unpacked(memoryview(frame)[end + 1 :], known, most)
         built: M = unflatten(kind, "", header["values"], tensors)
         if more := [*header["values"], *tensors]:
-            raise TypeError(f"{more[0]:.40} is nothing that belongs in it")
+            raise TypeError(f"{more[0]:.40} does not belong in it")
     except (ValueError, RuntimeError) as error:
         raise ProtocolError(f"A message cannot be read ({error}). Ask for it again.") from None
     except (KeyError, TypeError) as error:
@@ -104,9 +104,9 @@ def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
 
 
 def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """The inverse of ``flatten``, as the types of the message's fields say.
+    """The inverse of ``flatten``, following the types of the message's fields.
 
-    What is used is taken out of ``values`` and ``tensors``.
+    Whatever is used is removed from ``values`` and ``tensors``.
     """
     if path in tensors:
         if not is_tensor(kind):
@@ -122,7 +122,7 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
     if get_origin(kind) is dict:
         item = get_args(kind)[1]
         if not isinstance(value, list):
-            raise TypeError(f"{path} is no table")
+            raise TypeError(f"{path} is not a table")
         return {key: unflatten(item, f"{path}/{key}", values, tensors) for key in value}
     if is_tensor(kind) or ((plain := PLAIN.get(kind)) and type(value) not in plain):
         raise TypeError(f"{path} is {value!r:.40}")
@@ -130,7 +130,7 @@ def unflatten(kind: Any, path: str, values: dict[str, Any], tensors: dict[str, T
 
 
 def is_tensor(kind: Any) -> bool:
-    """Whether a field holds a tensor; shapes in its type are for people and for tests."""
+    """Whether a field holds a tensor; shapes in its type are for readers and tests."""
     return (
         kind is Tensor
         or (isinstance(kind, type) and issubclass(kind, Tensor))
@@ -148,11 +148,11 @@ KINDS = {
     torch.float32: "F32", torch.float64: "F64",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
 }  # fmt: skip
-MOST_DEFLATED = 8  # bytes in one: Huffman has a bit for each
-MOST_DIMENSIONS = 8  # more than any message has; a product of more could take for ever
+MOST_DEFLATED = 8  # bytes in one: Huffman has at least a bit for each
+MOST_DIMENSIONS = 8  # more than any message has; a product of more could take forever
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
 NUMBERS = {kind: torch.empty(0, dtype=dtype).numpy().dtype for dtype, kind in KINDS.items()}
-DEFLATED = {f"Z{kind}": kind for kind in ("I8", "I16", "I32")}  # whole numbers, shortened
+DEFLATED = {f"Z{kind}": kind for kind in ("I8", "I16", "I32")}  # compressed integers
 
 
 def packed(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
@@ -172,7 +172,7 @@ def packed(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def piece_of(tensor: Tensor) -> tuple[str, bytes | memoryview]:
-    """A tensor's bytes and their kind; whole numbers are deflated where that is shorter."""
+    """A tensor's bytes and their kind; integers are deflated if that is shorter."""
     kind = KINDS[tensor.dtype]
     if not tensor.numel():
         return kind, b""
@@ -185,23 +185,23 @@ def piece_of(tensor: Tensor) -> tuple[str, bytes | memoryview]:
 
 
 def deflated(values: np.ndarray) -> bytes:
-    """Whole numbers near their entropy: their low bytes, then the next, each by Huffman."""
+    """Integers near their entropy: their low bytes, then the next, coded by Huffman."""
     planes = values.reshape(-1).view(np.uint8).reshape(-1, values.itemsize).T
     coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     return coder.compress(np.ascontiguousarray(planes).tobytes()) + coder.flush()
 
 
 def inflated(short: memoryview, kind: str, shape: list[int]) -> Tensor:
-    """The inverse of ``deflated``; a ValueError if it holds anything but that."""
+    """The inverse of ``deflated``; a ValueError if the bytes hold anything else."""
     dtype, count = NUMBERS[kind], prod(shape)
     size = count * dtype.itemsize
     coder = zlib.decompressobj(-15)
     try:
         found = coder.decompress(short, size + 1)
     except zlib.error as error:
-        raise ValueError(f"whole numbers that cannot be read ({error})") from None
+        raise ValueError(f"integers that cannot be read ({error})") from None
     if len(found) != size or not coder.eof or coder.unused_data:
-        raise ValueError(f"whole numbers that are not {size} bytes")
+        raise ValueError(f"integers that are not {size} bytes")
     planes = np.frombuffer(found, np.uint8).reshape(dtype.itemsize, count)
     return torch.from_numpy(planes.T.copy(order="C").view(dtype).reshape(shape))
 
@@ -209,27 +209,27 @@ def inflated(short: memoryview, kind: str, shape: list[int]) -> Tensor:
 def unpacked(
     body: memoryview, known: Collection[str] = (), most: int = MOST_BYTES
 ) -> dict[str, Tensor]:
-    """The tensors in ``body``, on memory of their own; a ValueError if it is not just that.
+    """The tensors in ``body``, in memory of their own; a ValueError if there is anything else.
 
     Args:
         body: A table, and the tensors that it describes.
         known: How names of tensors may begin, up to the second slash; any if empty.
-        most: The most bytes that all of them may have.
+        most: The most bytes that all of them together may have.
     """
     (size,) = struct.unpack("<Q", body[:8]) if len(body) >= 8 else (0,)
     if 8 + size > len(body) or size > MOST_TABLE:
-        raise ValueError(f"{len(body)} bytes of tensors, where their table alone has {size}")
+        raise ValueError(f"{len(body)} bytes of tensors, but their table alone has {size}")
     table = json.loads(bytes(body[8 : 8 + size]))
     if not isinstance(table, dict) or not all(isinstance(a, dict) for a in table.values()):
         raise ValueError("the tensors have no table")
     for name in table if known else ():
         if "/".join(name.split("/", 2)[:2]) not in known:
-            raise TypeError(f"{name:.40} is nothing that belongs in it")
+            raise TypeError(f"{name:.40} does not belong in it")
     body, (last, room) = body[8 + size :], described_in(table)
     if room > most:
-        raise ValueError(f"{room} bytes of numbers in tensors, where {most} are the most")
+        raise ValueError(f"{room} bytes of numbers in tensors, but {most} is the limit")
     if last != len(body):
-        raise ValueError(f"{len(body)} bytes of tensors, where {last} are described")
+        raise ValueError(f"{len(body)} bytes of tensors, but {last} are described")
     values = bytearray(body)
     tensors: dict[str, Tensor] = {}
     end = 0
@@ -239,13 +239,13 @@ def unpacked(
 
 
 def described_in(table: dict[str, dict[str, object]]) -> tuple[int, int]:
-    """Where the last tensor of a table ends, and how many bytes all have once they are read."""
+    """Where the last tensor of a table ends, and how many bytes all take once decoded."""
     last, room = 0, 0
     for about in table.values():
         kind, shape = str(about.get("dtype")), about.get("shape")
         offsets, number = about.get("data_offsets"), NUMBERS.get(DEFLATED.get(kind, kind))
         if number is None or not is_shape(shape) or not is_shape(offsets) or len(offsets) != 2:
-            raise ValueError(f"{about!r:.80} is no tensor of a message")
+            raise ValueError(f"{about!r:.80} is not a tensor of a message")
         last, room = offsets[1], room + prod(shape) * number.itemsize
     return last, room
 
@@ -253,7 +253,7 @@ def described_in(table: dict[str, dict[str, object]]) -> tuple[int, int]:
 def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[Tensor, int]:
     """The tensor that begins there, and where it ends."""
     kind, shape = str(about.get("dtype")), about.get("shape")
-    assert is_shape(shape)  # as in all that is described
+    assert is_shape(shape)  # checked for every tensor in the table
     if kind in DEFLATED:
         return deflated_at(begin, about, kind, shape, values)
     dtype, count = DTYPES[kind], prod(shape)
@@ -261,7 +261,7 @@ def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[
     if about != described(kind, shape, begin, end):
         raise ValueError(f"{about!r:.80} does not begin at byte {begin} of the tensors")
     if end > len(values):
-        raise ValueError(f"{len(values)} bytes of tensors, where {end} are described")
+        raise ValueError(f"{len(values)} bytes of tensors, but {end} are described")
     if count == 0:
         return torch.empty(shape, dtype=dtype), end
     found = np.ndarray(shape, NUMBERS[kind], values, begin)
@@ -271,7 +271,7 @@ def tensor_at(begin: int, about: dict[str, object], values: bytearray) -> tuple[
 def deflated_at(
     begin: int, about: dict[str, object], kind: str, shape: list[int], values: bytearray
 ) -> tuple[Tensor, int]:
-    """The shortened tensor that begins there, and where it ends."""
+    """The deflated tensor that begins there, and where it ends."""
     count, offsets = prod(shape), about.get("data_offsets")
     end = offsets[-1] if isinstance(offsets, list) and offsets else None
     if type(end) is not int or about != described(kind, shape, begin, end):
@@ -283,7 +283,7 @@ def deflated_at(
 
 
 def described(kind: str, shape: list[int], begin: int, end: int) -> dict[str, object]:
-    """How the header speaks of a tensor."""
+    """How the header describes a tensor."""
     return {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
 
 

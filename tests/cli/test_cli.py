@@ -223,7 +223,7 @@ BAD = {
     "engine of compare": ("compare --engine nvflare", "one process"),
     "engine and tracking": ("run --engine nvflare --track tensorboard", "neither"),
     "federated globsage": ("federation try --method globsage", "cannot be run between"),
-    "a kit that is none": ("federation start .", "is no startup kit"),
+    "a kit that is none": ("federation start .", "is not a startup kit"),
     "no run to resume": ("run --resume --out nowhere", "holds no run"),
     "resume without a folder": ("run --resume", "needs --out"),
     "unknown key": ("run --set model.width=3", "Did you mean 'widths'"),

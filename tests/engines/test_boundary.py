@@ -274,7 +274,7 @@ def test_the_encoder_stays_home(recorded: Recorded) -> None:
 def test_what_is_no_message_is_not_sent(graph: Graph) -> None:
     from fedsage.errors import ProtocolError
 
-    with pytest.raises(ProtocolError, match="is no message and must not leave"):
+    with pytest.raises(ProtocolError, match="is not a message and must not leave"):
         encode(graph)
 
 

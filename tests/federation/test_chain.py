@@ -116,21 +116,27 @@ DONE: dict[str, tuple[Callable[[Path], None], str]] = {
     "the first line edited": (edit(0), "line 2 does not follow line 1"),
     "a middle line edited": (edit(2), "line 4 does not follow line 3"),
     "the last line edited": (edit(4), "line 5 is not the one in sent.head"),
-    "the first line removed": (keep(1, 2, 3, 4), "line 1 does not begin this run"),
+    "the first line removed": (keep(1, 2, 3, 4), "line 1 is not the start of this run"),
     "a middle line removed": (keep(0, 1, 3, 4), "line 3 does not follow line 2"),
     "the last line removed": (keep(0, 1, 2, 3), "the last 1 of 5 lines is gone"),
     "all lines removed": (keep(), "the last 5 of 5 lines are gone"),
     "two lines swapped": (keep(0, 2, 1, 3, 4), "line 2 does not follow line 1"),
     "a line twice": (keep(0, 1, 1, 2, 3, 4), "line 3 does not follow line 2"),
-    "another run's log": (other_run, "line 1 does not begin this run"),
-    "another run's log and head": (other_run_and_its_head, "line 1 does not begin this run"),
+    "another run's log": (other_run, "line 1 is not the start of this run"),
+    "another run's log and head": (
+        other_run_and_its_head,
+        "line 1 is not the start of this run",
+    ),
     "a line of another run": (one_of_another_run, "line 3 does not follow line 2"),
-    "lines that the head does not know": (two_more, "line 6 and those after it are not known"),
-    "the head removed": (without_head, "sent.head is gone"),
-    "the head spoiled": (spoiled_head, "line 1 and those after it are not known"),
+    "lines that the head does not know": (
+        two_more,
+        "line 6 and those after it are not recorded",
+    ),
+    "the head removed": (without_head, "sent.head is missing"),
+    "the head spoiled": (spoiled_head, "line 1 and those after it are not recorded"),
     "the log removed": (no_log, "the last 5 of 5 lines are gone"),
-    "log and head removed": (neither, "there is no sent.jsonl, but messages have left"),
-    "another agreement": (other_agreement, "line 1 does not begin this run as agreed"),
+    "log and head removed": (neither, "there is no sent.jsonl, but messages were sent"),
+    "another agreement": (other_agreement, "line 1 is not the start of this run"),
     "lines without a chain": (as_before_the_chain, "line 1 has no checksum"),
     "a line that is none": (no_json, "line 3 has no checksum"),
 }
@@ -185,7 +191,7 @@ def test_a_kill_while_a_line_is_written_is_no_harm(runs: Path) -> None:
     Ledger().append(folder, {"type": "Hits", "bytes": 1})
     assert len(lines_of(folder)) == 6 and not read_chain(folder).wrong
     (folder / "sent.head").write_text(head)
-    assert "did not leave" in str(read_chain(folder).note) and not read_chain(folder).wrong
+    assert "was not sent" in str(read_chain(folder).note) and not read_chain(folder).wrong
     Ledger().append(folder, {"type": "Hits", "bytes": 1})
     assert read_chain(folder).head.lines == 7 and read_chain(folder).note is None
 

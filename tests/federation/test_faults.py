@@ -139,7 +139,7 @@ def test_a_run_begun_with_other_data_is_not_gone_on_with(
 @pytest.mark.parametrize("run", ["../up", "/etc/x", "a/b", "", "A b", "x" * 101])
 def test_a_server_cannot_choose_where_an_owner_writes(run: str, sites: Make) -> None:
     settings = config_for("fedsage").model_dump_json()
-    with pytest.raises(PrivacyError, match="name of the run"):
+    with pytest.raises(PrivacyError, match="The run.s name"):
         sites()[0].agree(Agreement(run, 0, "1.0", settings, "{}"))
 
 
@@ -147,10 +147,10 @@ def test_an_owner_agrees_once_and_to_no_small_batches(sites: Make) -> None:
     site = sites()[0]
     settings = config_for("fedsage").model_dump_json()
     site.agree(Agreement("r", 0, "1.0", settings, "{}"))
-    with pytest.raises(PrivacyError, match="agreed to this run already"):
+    with pytest.raises(PrivacyError, match="already agreed to this run"):
         site.agree(Agreement("r", 0, "1.0", settings, "{}"))
     low = config_for("fedsage", neighgen={"min_batch": 2}).model_dump_json()
-    with pytest.raises(PrivacyError, match="8 or more"):
+    with pytest.raises(PrivacyError, match="at least 8"):
         sites()[1].agree(Agreement("r", 1, "1.0", low, "{}"))
 
 
@@ -162,7 +162,7 @@ def test_states_that_fit_nobody_are_an_error_and_no_new_start(
         serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, stop_after(2))
     for path in (tmp_path / "west" / "r" / "checkpoint").glob("*.state"):
         path.unlink()
-    with pytest.raises(StorageError, match="no round that server and owners all have"):
+    with pytest.raises(StorageError, match="but no round that the server and all owners"):
         serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_event)
 
 
@@ -365,5 +365,5 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     with pytest.raises(ConfigError, match=r"is valid from .* Make new kits"):
         operate.check_certificate(open_kit(moved))
     (moved / "startup" / "client.crt").write_text("no certificate")
-    with pytest.raises(ConfigError, match="is no certificate"):
+    with pytest.raises(ConfigError, match="is not a certificate"):
         operate.check_certificate(open_kit(moved))

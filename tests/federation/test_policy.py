@@ -142,7 +142,7 @@ def test_lists_and_owners_are_the_owner_s_to_change(site: MakeSite, tmp_path: Pa
         ask(site(), asked)
     said = str(caught.value)
     assert "run.method is 'fedsage+'" in said and 'methods = ["fedsage"]' in said
-    assert "privacy.level is 'open'" in said and "go on with 2 owners" in said
+    assert "privacy.level is 'open'" in said and "continue with only 2 owners" in said
     least = {"federation": {"min_owners": 2}, "run": {"method": "fedsage"}}
     with pytest.raises(PrivacyError, match="go on with 2 owners"):
         ask(site(), overlaid(least, {"privacy": {"level": "sums"}}))
@@ -182,7 +182,7 @@ def test_a_setting_that_no_line_speaks_of_must_be_as_usual() -> None:
         ("[fewest]\ntraining_node = 3", "line 2: unknown key 'fewest.training_node'. Did you"),
         ("methods = 3", "line 1: methods is 3"),
         ("[ranges]\n\nmend.rank = [1]", "line 3"),
-        ("methods = [", "is no TOML"),
+        ("methods = [", "is not valid TOML"),
     ],
 )
 def test_a_policy_that_makes_no_sense_allows_nothing(
@@ -198,7 +198,7 @@ def test_a_missing_line_stands_for_the_default(tmp_path: Path) -> None:
     write(tmp_path).write_text("[fewest]\ntraining_nodes = 9\n")
     policy = read_policy(tmp_path / "kit")
     assert policy.rules == {**RULES, "fewest.training_nodes": 9}
-    assert "no line says otherwise" in (refusal(policy, {"run": {"threads": 65}}) or "")
+    assert "the default: ranges" in (refusal(policy, {"run": {"threads": 65}}) or "")
     assert policy_in(TEXT).rules == DEFAULT.rules == read_policy(tmp_path / "none").rules
 
 

@@ -93,7 +93,7 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
         assert isinstance(load_graph(folder / "mended.npz"), Graph)
         assert (folder / "neighgen.safetensors").stat().st_size > 0
         assert model.scale is not None and model.schema is not None
-        assert "What leaves this house" in (folder / "what-leaves.txt").read_text()
+        assert "What leaves this site" in (folder / "what-leaves.txt").read_text()
         assert json.loads((folder / "settings.json").read_text())["run"]["method"]
 
 
@@ -188,7 +188,7 @@ def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path
         "sketch_features", "sketch_sizes", "sketch_in_whole", "count_class_links",
         "local_request", "local_update_c", "no such thing",
     ):  # fmt: skip
-        with pytest.raises(PrivacyError, match="no part of the agreed run"):
+        with pytest.raises(PrivacyError, match="not part of the agreed run"):
             site.answer(procedure, encode(Ask(0)))
 
 
@@ -237,11 +237,11 @@ WRONG: dict[str, tuple[Callable[[ClassifierUpdate], Any], str]] = {
     "a larger classifier": (
         lambda u: ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0), "is missing|is there"
     ),
-    "more rows": (lambda u: with_first(u, lambda w: torch.cat([w, w])), "is of shape"),
-    "fewer rows": (lambda u: with_first(u, lambda w: w[1:]), "is of shape"),
-    "other numbers": (lambda u: with_first(u, lambda w: w.double()), "is of type"),
+    "more rows": (lambda u: with_first(u, lambda w: torch.cat([w, w])), "has shape"),
+    "fewer rows": (lambda u: with_first(u, lambda w: w[1:]), "has shape"),
+    "other numbers": (lambda u: with_first(u, lambda w: w.double()), "has type"),
     "a weight more": (
-        lambda u: replace(u, phi=u.phi | {"rows": torch.ones(9, 4)}), "rows is there"),
+        lambda u: replace(u, phi=u.phi | {"rows": torch.ones(9, 4)}), "rows is present"),
     "a weight less": (lambda u: replace(u, phi={}), "is missing"),
     "moments that are none": (
         lambda u: replace(u, moments={"rows": torch.ones(9, 4)}), "moment"),
@@ -259,13 +259,13 @@ WRONG_CHANGES: dict[str, tuple[Callable[[Change], Any], str]] = {
         "answered with a Change"),
     "bytes": (lambda c: encode(c), "answered with a Change"),
     "rows of features": (lambda c: torch.ones(3, 5), "answered with a Change"),
-    "more rows": (lambda c: with_part(c, lambda n: torch.cat([n, n])), "is of shape"),
-    "fewer rows": (lambda c: with_part(c, lambda n: n[1:]), "is of shape"),
-    "more directions": (lambda c: with_part(c, lambda n: torch.cat([n, n], 1)), "is of shape"),
-    "fractions": (lambda c: with_part(c, lambda n: n.float()), "is of type"),
-    "doubles": (lambda c: with_part(c, lambda n: n.double()), "is of type"),
-    "numbers of 64 bits": (lambda c: with_part(c, lambda n: n.long()), "is of type"),
-    "a part more": (lambda c: replace(c, parts=c.parts | {"rows": ROWS}), "rows is there"),
+    "more rows": (lambda c: with_part(c, lambda n: torch.cat([n, n])), "has shape"),
+    "fewer rows": (lambda c: with_part(c, lambda n: n[1:]), "has shape"),
+    "more directions": (lambda c: with_part(c, lambda n: torch.cat([n, n], 1)), "has shape"),
+    "fractions": (lambda c: with_part(c, lambda n: n.float()), "has type"),
+    "doubles": (lambda c: with_part(c, lambda n: n.double()), "has type"),
+    "numbers of 64 bits": (lambda c: with_part(c, lambda n: n.long()), "has type"),
+    "a part more": (lambda c: replace(c, parts=c.parts | {"rows": ROWS}), "rows is present"),
     "a part less": (
         lambda c: replace(c, parts={p: n for p, n in c.parts.items() if p != "rest"}),
         "rest is missing"),
@@ -318,7 +318,7 @@ def test_the_door_lets_out_one_form_alone(how: str, sites: Make, tmp_path: Path)
     ours = {"full": DataOwner.local_update_c, "low-rank": local_change_c}[how]
     for procedure, message in answers.items():
         if procedure is not ours:
-            with pytest.raises(PrivacyError, match="no part of the agreed run"):
+            with pytest.raises(PrivacyError, match="not part of the agreed run"):
                 door.let_out(procedure, message)
     door.let_out(ours, answers[ours])
 
@@ -335,7 +335,7 @@ def test_the_door_refuses_what_was_not_agreed(asked: Any, message: Any, door: Do
     """FedSage was agreed on, which needs none: also where the answer would be right."""
     assert door.folder is not None
     before = (door.folder / "sent.jsonl").read_text()
-    with pytest.raises(PrivacyError, match="no part of the agreed run"):
+    with pytest.raises(PrivacyError, match="not part of the agreed run"):
         door.asked(asked.name)
     with pytest.raises(PrivacyError):
         door.let_out(asked, message)
@@ -467,7 +467,7 @@ def test_a_tensor_that_no_form_speaks_of_does_not_leave(
     own_way.write_text(OWN_WAY.replace('"total": (plan.d_x,), ', ""))
     for party in (*NAMES, "server"):
         allow(own_way, tmp_path / party)
-    with pytest.raises(PrivacyError, match="A Rows must not leave: total is there"):
+    with pytest.raises(PrivacyError, match="A Rows must not leave: total is present"):
         serve_own(named_as(own_way, "the method"), SiteEngine(houses()), tmp_path / "server")
     for name in NAMES:
         sent = tmp_path / name / "runs" / "r" / "sent.jsonl"
@@ -507,7 +507,7 @@ def test_a_user_s_file_is_refused_where_an_owner_has_not_allowed_it(
         serve_own(named_as(own_way, how), engine, tmp_path / "server")
     west = engine.sites[2]
     assert west.config is None and not (tmp_path / "west" / "runs").exists()
-    with pytest.raises(PrivacyError, match="no part of the agreed run"):
+    with pytest.raises(PrivacyError, match="not part of the agreed run"):
         west.answer("add_up_rows", encode(Ask(0)))
 
 
@@ -609,5 +609,5 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
     text = page(read_runs([folder]))
     assert "Rounds without an owner" in text and "asleep" in text and "D2" in text
     assert asdict(lines[1])["without"][0]["owner"] == 2
-    with pytest.raises(ProtocolError, match="2 of 3 owners gave an answer"):
+    with pytest.raises(ProtocolError, match="2 of 3 owners gave a usable answer"):
         serve(config, Away(sites()), NAMES, "r2", "1.0", tmp_path / "s2", ignore_event)

@@ -136,7 +136,7 @@ def test_few_bytes_and_what_full_messages_would_have_been() -> None:
 def test_only_what_the_traffic_needs_may_be_asked(graph: Graph, owners: Partition) -> None:
     setup = with_gen(graph, owners)
     shared = SharedNeighGen(0, first_theta(setup.plan, 3).phi)
-    with pytest.raises(PrivacyError, match="no part of the agreed run"):
+    with pytest.raises(PrivacyError, match="not part of the agreed run"):
         exchange_on(setup).sum(update_shared_neighgen, shared)
 
 

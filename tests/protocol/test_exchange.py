@@ -56,7 +56,7 @@ def test_the_door_checks_what_its_links_made_of_a_reply(
         return ClassLinks(torch.zeros(9, 9, dtype=torch.int32))
 
     door = Door({}, setup.plan, [larger])
-    with pytest.raises(PrivacyError, match="count is of shape 9 × 9, not 3 × 3"):
+    with pytest.raises(PrivacyError, match="count has shape 9 × 9, not 3 × 3"):
         door.let_out(count_class_links, ClassLinks(torch.zeros(3, 3)))
 
 

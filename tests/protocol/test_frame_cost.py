@@ -64,7 +64,7 @@ def test_a_frame_may_be_no_longer_than_it_is_said(monkeypatch: pytest.MonkeyPatc
     update = ClassifierUpdate({"w": torch.ones(1000)}, {}, 1.0, 0.0)
     frame = encode(update)
     assert decode(ClassifierUpdate, frame, len(frame)).weight == 1.0
-    with pytest.raises(ProtocolError, match=f"{len(frame) - 1:,} are the most"):
+    with pytest.raises(ProtocolError, match=f"{len(frame) - 1:,} is the limit"):
         decode(ClassifierUpdate, frame, len(frame) - 1)
     monkeypatch.setattr(wire, "MOST_TABLE", 10)
     with pytest.raises(ProtocolError, match="their table alone"):

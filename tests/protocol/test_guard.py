@@ -111,7 +111,7 @@ def without(sent: Change, part: str) -> Change:
 WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "not a number": ("none", ClassifierUpdate, phi_with(lambda w: w * torch.nan), "not finite"),
     "infinite": ("none", ClassifierUpdate, phi_with(lambda w: w + torch.inf), "not finite"),
-    "other shape": ("none", ClassifierUpdate, phi_with(lambda w: w[1:]), "is of shape"),
+    "other shape": ("none", ClassifierUpdate, phi_with(lambda w: w[1:]), "has shape"),
     "whole numbers": ("none", ClassifierUpdate, phi_with(lambda w: w.long()), "float32 was"),
     "too large": ("none", ClassifierUpdate, phi_with(lambda w: w + 1e4), "is usual"),
     "missing weight": (
@@ -151,8 +151,8 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
         "nothing of that"),
     "a part missing": ("none", Change, lambda c: without(c, "rest"), "rest is missing"),
     "no parts": ("none", Change, lambda c: dataclasses.replace(c, parts={}), "is missing"),
-    "a part of other shape": ("none", Change, part_with(lambda n: n[1:]), "is of shape"),
-    "a part laid flat": ("none", Change, part_with(lambda n: n.flatten()), "is of shape"),
+    "a part of other shape": ("none", Change, part_with(lambda n: n[1:]), "has shape"),
+    "a part laid flat": ("none", Change, part_with(lambda n: n.flatten()), "has shape"),
     "fractions": ("none", Change, part_with(lambda n: n.float()), "torch.int8 was"),
     "numbers of 64 bits": ("none", Change, part_with(lambda n: n.long()), "torch.int8 was"),
     "more than its share": ("none", Change, part_with(lambda n: beyond(n, 1)), "beyond"),
@@ -180,7 +180,7 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "whole sketch of other shape": (
         "subspace", WholeSketch, lambda s: WholeSketch(s.product[:, :1]), "a sketch of rank 1"),
     "whole sketch of fewer words": (
-        "subspace", WholeSketch, lambda s: WholeSketch(s.product[1:]), "is of shape"),
+        "subspace", WholeSketch, lambda s: WholeSketch(s.product[1:]), "has shape"),
     "sketch in fractions": (
         "subspace", WholeSketch, lambda s: WholeSketch(s.product.float()), "torch.int8 was"),
     "stale whole offer": (
@@ -235,7 +235,7 @@ def test_a_wrong_reply_is_refused_counted_and_never_used(
     same = trained(setup, gone, 3)  # as if it had not answered
     assert sha256_of(outcome.classifier.phi) == sha256_of(same.classifier.phi)
     strict = exchange_on(setup, Faulty(owners_of(setup), kind, alter, least=3))
-    with pytest.raises(ProtocolError, match="2 of 3 owners gave an answer"):
+    with pytest.raises(ProtocolError, match="2 of 3 owners gave a usable answer"):
         trained(setup, strict, 3)
 
 

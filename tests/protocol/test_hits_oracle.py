@@ -65,14 +65,14 @@ def test_an_altered_sum_is_refused(server: Server, part: str, by: int) -> None:
     parts = {name: one.clone() for name, one in server.total.parts.items()}
     parts[part].view(-1)[0] += by
     forged = replace(server.total, parts=parts)
-    with pytest.raises(PrivacyError, match="not what owners added up"):
+    with pytest.raises(PrivacyError, match="not what the owners added up"):
         receive_change(server.owners[0], server.news(forged, server.guide))
 
 
 @pytest.mark.parametrize("number", ["weight", "steps", "loss", "count", "proof"])
 def test_so_is_one_with_another_number(server: Server, number: str) -> None:
     forged = replace(server.total, **{number: getattr(server.total, number) + 1})
-    with pytest.raises(PrivacyError, match="not what owners added up"):
+    with pytest.raises(PrivacyError, match="not what the owners added up"):
         receive_change(server.owners[0], server.news(forged, server.guide))
 
 
@@ -82,7 +82,7 @@ def test_a_sum_of_another_round_is_refused(server: Server) -> None:
     after = server.common.after(server.total, server.guide)
     local_change_c(owner, Turn(2, False))
     again = news_of(after.after(server.total, server.guide), server.total, server.guide)
-    with pytest.raises(PrivacyError, match="not what owners added up"):
+    with pytest.raises(PrivacyError, match="not what the owners added up"):
         receive_change(owner, again)
 
 
@@ -123,7 +123,7 @@ def test_whoever_was_handed_another_classifier_spoils_the_next_sum(server: Serve
     receive_change(server.owners[0], everything(replace(after, phi=phi)))
     total = server.exchange.sum(local_change_c, {i: Turn(2, False) for i in range(3)})
     guide = after.guide(total)
-    with pytest.raises(PrivacyError, match="started from one classifier"):
+    with pytest.raises(PrivacyError, match="start from the same classifier"):
         receive_change(server.owners[1], news_of(after.after(total, guide), total, guide))
 
 

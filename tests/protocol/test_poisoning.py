@@ -76,7 +76,7 @@ def test_hits_of_more_nodes_than_there_are_do_not_choose_the_round(
     alter: Alter = lambda hits: Hits(10**6, 10**6, 10**6, 10**6)  # noqa: E731
     exchange = exchange_on(setup, Faulty(owners_of(setup), Hits, alter))
     trained(setup, exchange, 2)
-    assert all("hits of 1000000 nodes, where it has 20" in m.why for m in exchange.misses)
+    assert all("hits of 1000000 nodes, but it has 20" in m.why for m in exchange.misses)
     assert exchange.misses
 
 

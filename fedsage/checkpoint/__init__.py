@@ -1,1 +1,1 @@
-"""What it takes to go on after a stop, on disk."""
+"""What a run needs to continue after a stop, on disk."""

@@ -1,4 +1,4 @@
-"""An owner that writes down what it takes to go on, before its reply leaves."""
+"""An owner that stores what it needs to continue, before its reply leaves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedsage.errors import ProtocolError
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Kept, Phase, Procedure, Reply, Request
 
-MENDED = "mended-"  # what a part was when the graph was mended
+MENDED = "mended-"  # state of a part when the graph was mended
 
 
 class Keeper:
-    """Runs procedures on an owner; with a folder, what changed is there when it answers.
+    """Runs procedures on an owner; with a folder, what changed is on disk before it answers.
 
-    A procedure's declaration says which part of the owner it changes. What mended the graph is
-    kept as the request that did it, with all parts as they were then. φ is the server's.
+    A procedure declares which part of the owner it changes. Mending is kept as the request that
+    caused it, with all parts as they were then. φ is kept by the server.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Keeper:
         self.asks = list(asks)
         for procedure in self.asks if folder else ():
             if procedure.keeps:
-                part = procedure.keeps(owner)  # is there from now on, to be restored
-                if not procedure.by_round:  # what is never forgotten
+                part = procedure.keeps(owner)  # must exist from now on, to be restored
+                if not procedure.by_round:  # never forgotten
                     self.bring_back(part, procedure.name, 0)
 
     def shelf(self, name: str) -> Shelf:
-        """The steps of one kind."""
+        """The stored steps of one kind."""
         assert self.folder is not None
         return Shelf(self.folder, name, self.durable)
 
@@ -56,22 +56,22 @@ class Keeper:
         return reply
 
     def mending_parts(self) -> dict[str, Kept]:
-        """The parts that mending works with; what is never forgotten is none of them."""
+        """The parts that mending works with, without those that are never forgotten."""
         lasting = [p.keeps(self.owner) for p in self.asks if p.keeps and not p.by_round]
         parts = self.owner.parts.items()
         return {name: part for name, part in parts if not any(part is one for one in lasting)}
 
     def keep(self, part: Kept, name: str, step: int) -> None:
-        """Write a part down, if there is anything to write."""
+        """Store a part, if there is anything to store."""
         if (state := part.state()) is not None:
             self.shelf(name).put(step, state)
 
     def state(self, part: Kept, name: str, step: int) -> Any:
-        """What was written down of a part; None if it is missing or damaged."""
+        """The stored state of a part; None if it is missing or damaged."""
         return self.shelf(name).get(step, kind_of(part))
 
     def bring_back(self, part: Kept, name: str, step: int) -> None:
-        """Make a part what it was, if that is known."""
+        """Return a part to its stored state, if there is one."""
         if (state := self.state(part, name, step)) is not None:
             part.restore(state)
 
@@ -85,14 +85,14 @@ class Keeper:
         return [(name, part) for name, part in found if part.state() is not None]
 
     def has(self, phase: Phase, t: int, mends: bool) -> bool:
-        """Whether this owner can go on after ``t`` rounds of a phase."""
+        """Whether this owner can continue after ``t`` rounds of a phase."""
         if phase == "training" and mends and self.mended_by() is None:
             return False
         kept = self.rounds_of(phase) if t else []
         return all(self.state(part, name, t) is not None for name, part in kept)
 
     def mended_by(self) -> Procedure[DataOwner, Any, Any] | None:
-        """The procedure that mended the graph, if it can be done again."""
+        """The procedure that mended the graph, if it can be repeated; else None."""
         for procedure in self.asks:
             if procedure.owed and self.shelf(procedure.name).get(0, procedure.request):
                 held = {n: p for n, p in self.mending_parts().items() if p.state() is not None}
@@ -101,17 +101,17 @@ class Keeper:
         return None
 
     def kept_names(self) -> set[str]:
-        """The parts that were written down when the graph was mended."""
+        """The parts that were stored when the graph was mended."""
         assert self.folder is not None
         files = self.folder.glob(f"{MENDED}*-00000.state")
         return {path.name.removeprefix(MENDED).removesuffix("-00000.state") for path in files}
 
     def restore(self, phase: Phase, t: int, mends: bool) -> None:
-        """Become what this owner was after ``t`` rounds of a phase."""
+        """Return this owner to its state after ``t`` rounds of a phase."""
         if not self.has(phase, t, mends):
             raise ProtocolError(
-                f"Owner {self.owner.id} cannot go on after round {t} of {phase}: the state "
-                "that it kept is missing or damaged. Start a new run."
+                f"Owner {self.owner.id} cannot continue after round {t} of {phase}: its stored "
+                "state is missing or damaged. Start a new run."
             )
         if phase == "training" and mends and (procedure := self.mended_by()):
             for name, part in self.mending_parts().items():
@@ -123,7 +123,7 @@ class Keeper:
 
 
 def kind_of(part: Kept) -> Any:
-    """The dataclass that a part's state is of, as its signature says."""
+    """The dataclass of a part's state, from its signature."""
     found = get_type_hints(type(part).state)["return"]
     kinds = [one for one in getattr(found, "__args__", (found,)) if one is not type(None)]
     return kinds[0]

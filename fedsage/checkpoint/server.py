@@ -34,8 +34,8 @@ class DiskJournal(Journal):
 
     Args:
         folder: For the states of the server.
-        exchange: Its traffic, and who took part in what, are set to what they were.
-        can: Whether all owners can go on from a state.
+        exchange: Its traffic, and who took part in what, are restored.
+        can: Whether all owners can continue from a state.
         durable: Whether states must survive a power cut.
     """
 
@@ -55,10 +55,10 @@ class DiskJournal(Journal):
         for phase, counted in exchange.engine.traffic.items():
             for way, count in found.traffic[phase].items():
                 setattr(counted, way, count)
-        self.keep(found.progress)  # that it was started again, should it get no further
+        self.keep(found.progress)  # records the restart, even if it gets no further
 
     def newest(self, can: Can) -> ServerState | None:
-        """The last round that the server and every owner have whole."""
+        """The last round that the server and every owner have complete, or None."""
         seen = False
         for phase in PHASES:
             shelf = self.shelf(phase)
@@ -69,8 +69,8 @@ class DiskJournal(Journal):
                     return found
         if seen:
             raise StorageError(
-                f"The run cannot go on: there are states in {self.folder}, but no round that "
-                "server and owners all have whole. Start a new run."
+                f"The run cannot continue: {self.folder} holds states, but no round that the "
+                "server and all owners have complete. Start a new run."
             )
         return None
 
@@ -79,7 +79,7 @@ class DiskJournal(Journal):
         return Shelf(self.folder, f"server-{phase}", self.durable)
 
     def keep(self, progress: Progress) -> None:
-        """Write it down."""
+        """Store the server's state."""
         counted = self.exchange.engine.traffic.items()
         traffic = {str(phase): asdict(one) for phase, one in counted}
         state = ServerState(progress, self.exchange.taken, traffic, self.lines, self.resumed)

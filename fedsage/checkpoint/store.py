@@ -1,4 +1,4 @@
-"""State on disk: one file a step, all or nothing, with a seal_of, without pickle."""
+"""State on disk: one file for each step, all or nothing, with a checksum, without pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shelf:
         return self.folder / f"{self.kind}-{step:05d}.state"
 
     def put(self, step: int, state: Any) -> None:
-        """Keep ``state``, and of what is older only as much as may be needed."""
+        """Store ``state``, and delete older steps that can no longer be needed."""
         body = to_bytes(state)
         path = self.path(step)
         partial = path.with_suffix(".partial")
@@ -45,20 +45,20 @@ class Shelf:
             partial.unlink(missing_ok=True)
             raise StorageError(
                 f"The checkpoint {path} cannot be written ({error.strerror}). What was written "
-                "before is safe: make room or give permission, then go on with --resume."
+                "before is safe: make room or give permission, then continue with --resume."
             ) from None
         for old in [one for one in self.steps() if one > step or one <= step - KEPT]:
             self.path(old).unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
-        """The steps that have a file, the newest first."""
+        """The steps that have a file, newest first."""
         pattern = re.compile(rf"{re.escape(self.kind)}-(\d+)\.state")
         names = [path.name for path in self.folder.glob(f"{self.kind}-*.state")]
         found = [match for name in names if (match := pattern.fullmatch(name))]
         return sorted((int(match[1]) for match in found), reverse=True)
 
     def get(self, step: int, kind: type[S]) -> S | None:
-        """The state of a step, or nothing if its file is missing, cut short or altered."""
+        """The state of a step, or None if its file is missing, cut short or altered."""
         try:
             seal, _, body = self.path(step).read_bytes().partition(b"\n")
         except OSError:
@@ -72,14 +72,14 @@ class Shelf:
 
 
 def write_pieces(path: Path, *pieces: bytes) -> None:
-    """One after the other, without making one of them first."""
+    """Write pieces one after the other, without joining them in memory."""
     with path.open("wb") as file:
         for piece in pieces:
             file.write(piece)
 
 
 def settle_on_disk(path: Path) -> None:
-    """Wait until the disk has it."""
+    """Wait until it is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -88,5 +88,5 @@ def settle_on_disk(path: Path) -> None:
 
 
 def seal_of(body: bytes) -> bytes:
-    """Tells a file that was cut short or altered."""
+    """A checksum that exposes a file that was cut short or altered."""
     return hashlib.sha256(body).hexdigest().encode()

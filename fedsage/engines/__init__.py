@@ -1,1 +1,1 @@
-"""Transport only; not one formula."""
+"""Transport only; no formulas."""

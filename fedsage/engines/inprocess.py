@@ -1,4 +1,4 @@
-"""Owners as objects in this process. What passes between them and the server is bytes."""
+"""Owners as objects in this process. Only bytes pass between them and the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ignore_frames(
 
 
 def no_links(owner: OwnerId) -> Sequence[Link]:
-    """Replies leave as they are."""
+    """For owners whose replies leave as they are."""
     return ()
 
 
@@ -44,10 +44,10 @@ class InProcessEngine(Engine):
     """Runs every procedure on every owner, ``workers`` owners at a time.
 
     Every message is encoded, counted and decoded again, so that no owner ever shares an
-    object with the server or with another owner. The result does not depend on ``workers``,
-    whose threads use as many threads for dense products as the one that made the engine.
-    With a ``folder``, every owner keeps there what it takes to go on after a kill. ``links``
-    are what an owner's replies go through at its door.
+    object with the server or with another owner. The result does not depend on ``workers``;
+    their threads use as many threads for dense products as the one that made the engine.
+    With a ``folder``, every owner keeps there what it needs to continue after a kill.
+    ``links`` are what an owner's replies pass through at its door.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class InProcessEngine(Engine):
             for owner in owners
         }
         self.doors = {owner.id: Door({}, owner.plan, links(owner.id)) for owner in owners}
-        threads = torch.get_num_threads()  # which new threads would not know of
+        threads = torch.get_num_threads()  # new threads would not inherit this
         self._pool = ThreadPoolExecutor(workers, "owner", torch.set_num_threads, (threads,))
         self._map = map if workers == 1 else self._pool.map
         self._on_message = on_message
@@ -79,7 +79,7 @@ class InProcessEngine(Engine):
         requests: Mapping[OwnerId, Request],
         lot: int | None = None,
     ) -> dict[OwnerId, Reply | Miss]:
-        """Requests there and replies back, as bytes, which are counted."""
+        """Carry requests there and replies back, as bytes, and count them."""
         frame_for = encoder(requests)
 
         def one(i: OwnerId) -> tuple[bytes, bytes, Reply]:
@@ -109,7 +109,7 @@ class InProcessEngine(Engine):
 
 
 def encoder(requests: Mapping[OwnerId, Request]) -> Callable[[OwnerId], bytes]:
-    """Requests as bytes: what goes to all is encoded once, the others when their turn comes."""
+    """Requests as bytes: one sent to all is encoded once, others when their turn comes."""
     first = next(iter(requests.values()), None)
     if all(request is first for request in requests.values()):
         frame = encode(first) if requests else b""

@@ -1,4 +1,4 @@
-"""Hidden sums in a simulation: owners of one process who know each other by their keys."""
+"""Hidden sums in a simulation: owners in one process that know each other's keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN = "simulation"
 
 @dataclass(frozen=True, slots=True)
 class KnownKeys:
-    """An owner who was told everybody's key beforehand."""
+    """An owner that knows everybody's key beforehand."""
 
     everyone: Mapping[OwnerId, Ed25519PublicKey]
     key: Ed25519PrivateKey
@@ -31,11 +31,11 @@ class KnownKeys:
 
     @property
     def owners(self) -> int:
-        """How many owners it knows of, itself among them."""
+        """How many owners it knows, including itself."""
         return len(self.everyone)
 
     def sign(self, text: bytes) -> str:
-        """A signature under a text."""
+        """A signature for a text."""
         return self.key.sign(text).hex()
 
     def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
@@ -44,19 +44,19 @@ class KnownKeys:
             self.everyone[owner].verify(bytes.fromhex(signature), text)
         except (InvalidSignature, KeyError, ValueError):
             raise PrivacyError(
-                f"A signature of owner {owner} is not right. Nothing was sent."
+                f"A signature of owner {owner} is not valid. Nothing was sent."
             ) from None
 
 
 def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
-    """Owners who know each other."""
+    """Owners that know each other."""
     keys = {i: Ed25519PrivateKey.generate() for i in owners}
     everyone = {i: key.public_key() for i, key in keys.items()}
     return {i: KnownKeys(everyone, key) for i, key in keys.items()}
 
 
 def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
-    """Give every owner masks, and the server the way to take them off sums."""
+    """Give every owner masks, and let the server remove them from sums."""
     for i, known in known_keys(engine.doors).items():
         masks = engine.doors[i].masks = Masks(i, RUN, known)
         engine.keepers[i].owner.secret = masks.in_common

@@ -1,4 +1,4 @@
-"""Neighbors drawn by class: what the links between training nodes say about missing ones."""
+"""Neighbors drawn by class: what links between training nodes say about missing ones."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fedsage.shapes import Array, NodeIds
 class ClassLinks:
     """D_i → S, then summed S → every D_i: how many links there are from class to class.
 
-    Between training nodes alone: d_y × d_y numbers of which S needs the sum.
+    Only between training nodes: d_y × d_y numbers, of which S needs only the sum.
     """
 
     count: Int[Tensor, "d_y d_y"]
 
 
 def class_links(graph: Graph, train: NodeIds) -> Float[Array, "d_y d_y"]:
-    """How many links lead from a training node of class c to one of class c', for all c, c'.
+    """How many links go from a training node of class c to one of class c', for all c, c'.
 
     The labels of other nodes are not used. Every link counts once in each direction.
     """
@@ -83,7 +83,7 @@ def count_class_links(owner: DataOwner, ask: Ask) -> ClassLinks:
 
 @procedure(phase="mending", owed=True)
 def mend_by_classes(owner: DataOwner, links: ClassLinks) -> Mended:
-    """Attach own training rows of the classes that all owners' links make likely."""
+    """Attach the owner's own training rows, of classes that all owners' links make likely."""
     stream = generator(owner.seed, "mend by classes", owner.id)
     train, leaves = owner.split.train, owner.config.mend.leaves
     count = links.count.float().numpy()
@@ -92,5 +92,5 @@ def mend_by_classes(owner: DataOwner, links: ClassLinks) -> Mended:
 
 @way_of_mending("classes")
 def by_classes(exchange: Exchange) -> None:
-    """Neighbors drawn through the class-to-class links of all owners: one sum is exchanged."""
+    """Neighbors drawn by the class-to-class links of all owners: one sum is exchanged."""
     exchange.all(mend_by_classes, exchange.sum(count_class_links, Ask(0)))

@@ -30,5 +30,5 @@ def mend_by_copies(owner: DataOwner, ask: Ask) -> Mended:
 
 @way_of_mending("copy")
 def by_copies(exchange: Exchange) -> None:
-    """A copy of itself as a neighbor of every node: nothing is exchanged."""
+    """A copy of every node as its own neighbor: nothing is exchanged."""
     exchange.all(mend_by_copies, Ask(0))

@@ -1,4 +1,4 @@
-"""What every way of mending with a NeighGen has: the generator at an owner, and its steps."""
+"""What all ways of mending with NeighGen share: an owner's generator, and its steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsage.rng import Stream, generator
 class GenDone:
     """Procedure E, D_i → S: the round is over; the mean of each loss over its steps."""
 
-    loss: float  # Eq. (5), what D_i sees of it
+    loss: float  # Eq. (5), without the others' term
     degree: float  # L^d
     feature: float  # L^f, first term
     classification: float  # L^c
@@ -40,12 +40,12 @@ def learner(owner: DataOwner) -> GenLearner:
 
 @cache
 def blank(num_features: int, settings: NeighGenConfig) -> NeighGen:
-    """A NeighGen as it is in a run with these settings, for its shapes alone."""
+    """A NeighGen as in a run with these settings, used only for its shapes."""
     return NeighGen(num_features, settings, generator(0, "shapes alone"))
 
 
 def hg_of(plan: Plan) -> Parameters:
-    """H^g with some weights or other."""
+    """H^g with arbitrary weights."""
     return blank(plan.d_x, plan.config.neighgen).hg.state_dict()
 
 
@@ -58,12 +58,12 @@ def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> 
 
 
 def refuse_few(owner: DataOwner, other: OwnerId, batch: int) -> None:
-    """Refuse a batch whose gradient would show single rows of X_i."""
+    """Refuse a batch whose gradient would reveal single rows of X_i."""
     least = owner.config.neighgen.min_batch
     if batch < least:
         raise PrivacyError(
             f"Owner {other} asks owner {owner.id} for a gradient over {batch} "
-            f"embeddings, but below {least} it would show single rows of features. "
+            f"embeddings, but below {least} it would reveal single rows of features. "
             "Raise neighgen.batch_size, leave out owners that are so small, or lower "
             "neighgen.min_batch only if you accept that risk."
         )
@@ -81,7 +81,7 @@ def refuse_unfit(found: Any, form: Form, other: OwnerId) -> None:
 def partners_of(
     owners: Sequence[OwnerId], count: int, stream: Stream
 ) -> dict[OwnerId, list[OwnerId]]:
-    r"""Who gets whose offer: all of :math:`[M] \setminus \{i\}`, or ``count`` of them."""
+    r"""Who gets each owner's offer: :math:`[M] \setminus \{i\}`, or ``count`` of them."""
     others = {i: [j for j in owners if j != i] for i in owners}
     if not 0 < count < len(owners) - 1:
         return others
@@ -90,10 +90,10 @@ def partners_of(
 
 
 def check_generator(plan: Plan) -> None:
-    """Refuse a NeighGen whose layers do not go with the classifier's."""
+    """Refuse a NeighGen with another number of layers than the classifier."""
     layers, of_model = len(plan.config.neighgen.widths), len(plan.config.model.widths)
     if layers != of_model:
         raise ConfigError(
             f"neighgen.widths has {layers} layers and model.widths {of_model}, but both work "
-            "on the same neighborhoods. Give as many."
+            "on the same neighborhoods. Give both the same number."
         )

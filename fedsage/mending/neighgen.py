@@ -49,7 +49,7 @@ class GenOffer:
 
     t: int
     z: Float[Tensor, "batch d_z"]  # Z_i^t
-    hg: Parameters  # H^g_i; the encoder H^e_i stays home
+    hg: Parameters  # H^g_i; the encoder H^e_i stays with the owner
 
 
 @message
@@ -71,7 +71,7 @@ class GenGradient:
     """Procedure A, S → D_i: the sum of those gradients over all other owners, unweighted."""
 
     t: int
-    hg: Parameters  # empty where there is no other owner
+    hg: Parameters  # empty if there is no other owner
 
 
 def offer_form(plan: Plan) -> dict[str, Form]:
@@ -81,7 +81,7 @@ def offer_form(plan: Plan) -> dict[str, Form]:
 
 
 def gradient_form(plan: Plan) -> dict[str, Form]:
-    """The form of gradients in H^g: dGen's count is whole and has none."""
+    """The form of gradients in H^g; dGen's count is an integer and has no gradient."""
     fgen = {name: t for name, t in hg_of(plan).items() if name.startswith("fgen.")}
     return {"of": Each(form_of(fgen))}
 
@@ -94,7 +94,7 @@ def gradient_form(plan: Plan) -> dict[str, Form]:
         None if offer.t == ask.t else f"an offer of round {offer.t}, not of round {ask.t}"
     ),
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
-    "batch of your nodes and the weights of your generator, which the server hands to all "
+    "batch of your nodes and the weights of your generator, which the server passes to all "
     "other owners.",
     when=in_full,
 )
@@ -114,7 +114,7 @@ def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
     uses=Sealed,
     shapes=gradient_form,
     check=lambda plan, owner, offers, reply: (
-        None if {*reply.of} == {*offers.of} else f"gradients for others, {sorted(reply.of)}"
+        None if {*reply.of} == {*offers.of} else f"gradients for owners {sorted(reply.of)}"
     ),
     sizes=lambda phi, offers, reply: {UPDATE: max(map(norm_of, reply.of.values()), default=0)},
     leaves="In each of these rounds: gradients that tell the others how far their generated "
@@ -124,7 +124,7 @@ def local_request(owner: DataOwner, ask: Ask) -> GenOffer:
 def feed_forward(owner: DataOwner, offers: GenOffers) -> GenGradients:
     r"""Procedure D (FeedForward): for every other :math:`D_j` the gradient of its L^f.
 
-    Refuses a batch that is so small that the gradient would show single rows of X_i.
+    Refuses a batch so small that the gradient would reveal single rows of X_i.
     """
     form = offer_form(owner.plan)
     for j, offer in offers.of.items():
@@ -151,10 +151,10 @@ def update_neighgen(owner: DataOwner, gradient: GenGradient) -> GenDone:
         + \lambda^c \mathcal{L}^c) + \lambda^f \alpha \nabla \mathcal{L}^f_{i,J}
 
     Note:
-        The paper names Eq. (6) alone; dGen and the local classifier must learn too. α is
-        applied here and nowhere else. The others' gradient is one in H^g_i: it takes z_v
-        as given, as they do. Where an owner makes several steps a round, the first has
-        that gradient, the others are on Eq. (5) with Eq. (4).
+        The paper names only Eq. (6); dGen and the local classifier must learn too. α is
+        applied here and nowhere else. The others' gradient is in H^g_i: it takes z_v as
+        given, as they do. If an owner takes several steps in a round, the first has that
+        gradient; the rest are on Eq. (5) with Eq. (4).
     """
     settings = owner.config.neighgen
     return local_steps(owner, gradient.t, gradient.hg, settings.alpha * settings.lambda_f)
@@ -177,13 +177,13 @@ def check_batches(plan: Plan) -> None:
             raise PrivacyError(
                 f"Owner {i} has {nodes} nodes, of which {hidden} are hidden, and "
                 f"neighgen.batch_size is {gen.batch_size}: a batch of {batch} is below "
-                f"neighgen.min_batch {gen.min_batch}, where gradients show single rows of "
-                "features. Take a larger batch, fewer owners, or another way of mending."
+                f"neighgen.min_batch {gen.min_batch}: gradients would reveal single rows of "
+                "features. Use a larger batch, fewer owners, or another way of mending."
             )
 
 
 def exchange_bytes(plan: Plan) -> int:
-    """About how much the exchange carries: it grows with the square of owners."""
+    """About how many bytes are exchanged: grows with the square of the number of owners."""
     if not in_full(plan.config):
         return carried_bytes(plan)
     gen, owners = plan.config.neighgen, len(plan.nodes)
@@ -213,13 +213,13 @@ def by_neighgen(exchange: Exchange) -> None:
 def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
     r"""Procedure A (ServerExecutionForGen): one round of federated NeighGen training.
 
-    Hands every owner's :math:`(Z_i^t, H^g_i)` to all others, and every owner the sum of what
-    comes back, :math:`\nabla \mathcal{L}^f_{i,J} \gets \sum_{j \in [M] \setminus \{i\}}
+    Passes every owner's :math:`(Z_i^t, H^g_i)` to all others, and sends every owner the sum of
+    the replies, :math:`\nabla \mathcal{L}^f_{i,J} \gets \sum_{j \in [M] \setminus \{i\}}
     \nabla \mathcal{L}^f_{i,j}`, unweighted.
 
     Note:
-        With ``neighgen.partners``, every offer goes to so many others, drawn anew in each
-        round, and their sum is scaled to what all others' would be on average.
+        With ``neighgen.partners``, every offer goes to that many others, drawn anew in each
+        round, and their sum is scaled up to the expected sum over all others.
     """
     gen, stream = exchange.plan.config.neighgen, exchange.plan.stream("partners", t)
     offers = exchange.pass_on(local_request, Ask(t))  # C
@@ -231,12 +231,12 @@ def server_execution_for_gen(exchange: Exchange, t: int) -> GenDone:
                                      len(offers) - 1))
         for i in offers
     }  # fmt: skip
-    del offers, asked, replies  # M² gradients: no need to keep them while their sums are sent
+    del offers, asked, replies  # M² gradients: not needed while their sums are sent
     return exchange.mean(update_neighgen, sums)  # E
 
 
 def scaled_sum(gradients: Sequence[Parameters], all_of_them: int) -> Parameters:
-    """The sum as if ``all_of_them`` had answered as those who were asked did on average."""
+    """The sum as if ``all_of_them`` had answered, like the average of those who did."""
     if not gradients:
         return {}
     total: Parameters = reduce(combined, gradients)

@@ -1,4 +1,4 @@
-"""What NeighGen's exchange sends in few bytes: messages of whole numbers, and their form."""
+"""NeighGen's exchange in few bytes: messages of integers, and their form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedsage.protocol.wire import encode as to_frame
 
 @message
 class OfferTurn:
-    """S → D_i: make the offer of round ``t``; ``whole`` says that somebody lacks the last."""
+    """S → D_i: make the offer of round ``t``; ``whole`` if somebody missed the last one."""
 
     t: int
     whole: bool
@@ -39,7 +39,7 @@ class OfferTurn:
 class HgNews:
     """Procedure C, D_i → S → every D_j: how far H^g_i has moved since round ``since``.
 
-    For who does not hold what it moves, H^g_i itself, as all will hold it.
+    For owners that do not hold the older H^g_i, the new H^g_i itself.
     """
 
     since: int
@@ -49,7 +49,7 @@ class HgNews:
 
 @message
 class Question:
-    """Procedure C, D_i → S → D_j: Z_i^t, and in what directions and units to answer."""
+    """Procedure C, D_i → S → D_j: Z_i^t, and in which directions and units to answer."""
 
     z: Whole
     exponent: int  # of z's unit
@@ -67,7 +67,7 @@ class Offer:
 
 @message
 class Offers:
-    """Procedure A, S → D_j: the news of all others, and the questions that it is to answer."""
+    """Procedure A, S → D_j: the news of all others, and the questions it has to answer."""
 
     t: int
     news: dict[OwnerId, HgNews]
@@ -86,12 +86,12 @@ class AnswerSum:
     """Procedure A, S → D_i: the sum of those gradients over all others, in whole numbers."""
 
     t: int
-    parts: Parameters  # empty where nobody answered
-    scale: float  # for those who were not asked, or did not answer
+    parts: Parameters  # empty if nobody answered
+    scale: float  # to make up for owners that were not asked or did not answer
 
 
 def rank_of(config: Config) -> int:
-    """The directions of a large weight; none where all are sent whole."""
+    """The number of directions of a large weight; 0 if all are sent in full."""
     return config.traffic.rank if config.traffic.how == "low-rank" else 0
 
 
@@ -102,23 +102,23 @@ def partners_in(plan: Plan) -> int:
 
 
 def answer_ring(plan: Plan) -> Ring:
-    """What answers are added up in; they may be many times as large as D_i expects."""
+    """The ring of summed answers; they may be many times as large as D_i expects."""
     return ring_for(partners_in(plan), 2 * plan.config.traffic.bits)
 
 
 def own_ring(plan: Plan) -> Ring:
-    """For what is never added up."""
+    """The ring of what is never added up."""
     return Ring(plan.config.traffic.bits, 1)
 
 
 def fgen_of(plan: Plan) -> dict[str, torch.Size]:
-    """The shapes of what others' gradients are in: dGen's count is whole and has none."""
+    """The shapes of others' gradients: fGen's, as dGen's count is an integer without one."""
     found = shapes_of(hg_of(plan))
     return {name: shape for name, shape in found.items() if name.startswith("fgen.")}
 
 
 def ints(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Form]:
-    """Whole numbers of those sizes."""
+    """Integers of those sizes."""
     return {name: Ints(size) for name, size in sizes.items()}
 
 
@@ -146,7 +146,7 @@ def news_form(plan: Plan) -> dict[str, Form]:
 
 
 def strange_offer(plan: Plan, owner: OwnerId, turn: OfferTurn, offer: Offer) -> str | None:
-    """An offer of another round, or one that lacks what was asked for."""
+    """Refuse an offer of another round, or one that lacks what was asked for."""
     if offer.t != turn.t:
         return f"an offer of round {offer.t}, not of round {turn.t}"
     complete = offer.news.change and bool(offer.news.hg) == turn.whole
@@ -154,9 +154,9 @@ def strange_offer(plan: Plan, owner: OwnerId, turn: OfferTurn, offer: Offer) -> 
 
 
 def strange_answers(plan: Plan, owner: OwnerId, offers: Offers, answers: Answers) -> str | None:
-    """Answers to other questions, or numbers beyond an owner's share of the ring."""
+    """Refuse answers to other questions, or numbers beyond an owner's share of the ring."""
     if {*answers.of} != {*offers.questions}:
-        return f"gradients for others, {sorted(answers.of)}"
+        return f"gradients for owners {sorted(answers.of)}"
     ring = answer_ring(plan)
     found = (ring.strange(one) for parts in answers.of.values() for one in parts.values())
     return next((why for why in found if why), None)
@@ -166,9 +166,9 @@ def words_of_offer(config: Config) -> str:
     """What leaves in procedure C."""
     return (
         f"In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
-        "batch of your nodes and how far the weights of your generator have moved, in whole "
-        "numbers of few bits, and which directions matter most in a gradient over your own "
-        "nodes; the server hands them to all other owners."
+        "batch of your nodes and how far the weights of your generator have moved, in integers "
+        "of a few bits, and which directions matter most in a gradient over your own nodes; "
+        "the server passes them to all other owners."
     )
 
 
@@ -182,7 +182,7 @@ def full_sizes(plan: Plan) -> tuple[int, int]:
 
 
 def carried_bytes(plan: Plan) -> int:
-    """About how much the exchange carries, before whole numbers are shortened."""
+    """About how many bytes are exchanged, before integers are compressed."""
     rank, owners = rank_of(plan.config), len(plan.nodes)
     frame, answers = sizes_in(fgen_of(plan), rank)
     change = count_of(*sizes_in(shapes_of(hg_of(plan)), rank))

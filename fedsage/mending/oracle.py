@@ -14,9 +14,9 @@ from fedsage.shapes import NodeIds
 
 
 def true_neighbors(whole: Graph, nodes: Sequence[NodeIds]) -> list[Generated]:
-    """For each owner the neighbors that it really misses.
+    """For each owner, the neighbors that it really misses.
 
-    Every end of a link in ΔE gets the other end's features, as a node of its own.
+    Each end of a link in ΔE gets a new neighbor with the other end's features.
     """
     owner = np.empty(whole.num_nodes, dtype=np.int64)
     local = np.empty(whole.num_nodes, dtype=np.int64)
@@ -34,4 +34,4 @@ def true_neighbors(whole: Graph, nodes: Sequence[NodeIds]) -> list[Generated]:
 
 @way_of_mending("oracle", truth=true_neighbors)
 def by_the_truth(exchange: Exchange) -> None:
-    """The true missing neighbors, taken from the whole graph: in simulations alone."""
+    """The true missing neighbors, taken from the whole graph: only in simulations."""

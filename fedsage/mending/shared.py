@@ -51,11 +51,11 @@ class NeighGenUpdate:
     when=in_full,
 )
 def update_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> NeighGenUpdate:
-    """FedAvg of NeighGen: train what everybody shares on Eq. (5).
+    """FedAvg of NeighGen: train the shared weights on Eq. (5).
 
     Note:
         The paper averages φ of Eq. (5) as well. Ours stays with the owner, as in FedSage+,
-        so that the two differ in NeighGen alone.
+        so that the two differ only in NeighGen.
     """
     own = learner(owner)
     load_parameters(own.neighgen, shared.theta)
@@ -66,7 +66,7 @@ def update_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> NeighGen
 
 @procedure(phase="mending", owed=True)
 def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
-    """Retrieve G'_i by the NeighGen that everybody shares."""
+    """Retrieve G'_i by the shared NeighGen."""
     own = learner(owner)
     load_parameters(own.neighgen, shared.theta)
     return owner.attach(own.generated())

@@ -1,9 +1,9 @@
-"""Neighbors from the words that go together at all owners: a linear generator.
+"""Neighbors from words that occur together at all owners: a linear generator.
 
 All owners' features have a best subspace of a given rank (their principal components, not
-centered). It is found by subspace iteration, for which the server needs nothing but sums
-over owners. A node's features projected on it are the node as its likes would have it:
-words that everybody uses together come in, words that nobody else uses go out.
+centered). It is found by subspace iteration, for which the server needs only sums over owners.
+A node's features projected onto it look like those of similar nodes: words that are used
+together elsewhere are added, words that nobody else uses are removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_full, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 
-STEPS = 4  # of the iteration: more change no accuracy
+STEPS = 4  # of the iteration: more do not change the accuracy
 WHOLE_STEPS = 3  # of the iteration in whole numbers
 ROOM = 10.0  # the largest value that is not clipped, in root mean squares
 NO_UNITS = torch.empty(0, dtype=torch.int16)
@@ -31,16 +31,16 @@ NO_UNITS = torch.empty(0, dtype=torch.int16)
 
 @message
 class Subspace:
-    """S → every D_i: where all owners' features lie."""
+    """S → every D_i: a basis of the subspace of all owners' features."""
 
     basis: Basis
 
 
 @message
 class Directions:
-    """S → every D_i: the same in whole numbers.
+    """S → every D_i: the same in integers.
 
-    The first basis is not sent: its ``rank`` is enough to draw it.
+    The first basis is not sent: everybody draws it, given its ``rank``.
     """
 
     rank: int
@@ -50,14 +50,14 @@ class Directions:
 
 @message
 class SketchSizes:
-    """D_i → S: about how large the columns of its sketch are, as exponents of two."""
+    """D_i → S: roughly how large the columns of its sketch are, as exponents of two."""
 
     exponents: Whole
 
 
 @message
 class SketchUnits:
-    """S → every D_i: what to send the sketch in multiples of; a share of a ring each."""
+    """S → every D_i: the units of the sketch, and how many owners share the ring."""
 
     owners: int
     exponents: Whole
@@ -65,7 +65,7 @@ class SketchUnits:
 
 @message
 class WholeSketch:
-    """D_i → S: the sketch in whole numbers."""
+    """D_i → S: the sketch in integers."""
 
     product: Whole
 
@@ -74,21 +74,21 @@ class WholeSketch:
 class Sketch:
     """D_i → S: X_iᵀ X_i times that basis.
 
-    A sum over all nodes of D_i, of which S needs the sum over owners alone.
+    A sum over all nodes of D_i, of which S needs only the sum over owners.
     """
 
     product: Basis
 
 
 def sketched(owner: DataOwner) -> Sketched:
-    """How much this owner has told."""
+    """How much this owner has revealed so far."""
     return owner.part("sketched", lambda: Sketched(owner.graph.num_nodes))
 
 
 def another_size(plan: Plan, owner: OwnerId, subspace: Subspace, reply: Sketch) -> str | None:
-    """A sketch that is not as large as the basis that was sent."""
+    """Refuse a sketch of another size than the basis that was sent."""
     asked, found = tuple(subspace.basis.shape), tuple(reply.product.shape)
-    return None if found == asked else f"a sketch of {found}, where {asked} was agreed"
+    return None if found == asked else f"a sketch of {found}, but {asked} was agreed"
 
 
 @procedure(
@@ -102,7 +102,7 @@ def another_size(plan: Plan, owner: OwnerId, subspace: Subspace, reply: Sketch) 
     when=in_full,
 )
 def sketch_features(owner: DataOwner, subspace: Subspace) -> Sketch:
-    """This owner's part of a step towards the common subspace; zeros where it told enough."""
+    """This owner's part of a step to the common subspace; zeros if it has revealed enough."""
     if not sketched(owner).may_answer(subspace.basis):
         return Sketch(torch.zeros_like(subspace.basis))
     return Sketch(sketch(owner.graph.x, subspace.basis))
@@ -110,23 +110,23 @@ def sketch_features(owner: DataOwner, subspace: Subspace) -> Sketch:
 
 @procedure(phase="mending", owed=True, when=in_full)
 def mend_by_subspace(owner: DataOwner, subspace: Subspace) -> Mended:
-    """Attach to every node what the common subspace makes of it."""
+    """Attach to every node its projection onto the common subspace."""
     return owner.attach(reconstructions(owner.graph, subspace.basis))
 
 
 def strange_sizes(
     plan: Plan, owner: OwnerId, found: Directions, reply: SketchSizes
 ) -> str | None:
-    """Not a size for each column, or no size that a number can have."""
+    """Refuse anything but one size for each column, or a size that no number has."""
     if len(reply.exponents) != found.rank:
-        return f"sizes of {len(reply.exponents)} columns, where {found.rank} were asked for"
+        return f"sizes of {len(reply.exponents)} columns, but {found.rank} were asked for"
     return None if int(reply.exponents.abs().max()) < 1100 else "a size that no number has"
 
 
 def strange_sketch(
     plan: Plan, owner: OwnerId, units: SketchUnits, reply: WholeSketch
 ) -> str | None:
-    """A sketch of another rank, or with numbers beyond an owner's share."""
+    """Refuse a sketch of another rank, or with numbers beyond an owner's share."""
     if reply.product.shape[1] != len(units.exponents):
         return f"a sketch of rank {reply.product.shape[1]}, not {len(units.exponents)}"
     return ring_for(units.owners, plan.config.traffic.bits).strange(reply.product)
@@ -138,13 +138,13 @@ def strange_sketch(
     shapes=lambda plan: {"exponents": Ints((AtMost(plan.config.mend.rank),))},
     check=strange_sizes,
     keeps=sketched,
-    leaves="Before training, a few times: about how large such a product is, as a power of two "
-    "for each of its columns.",
+    leaves="Before training, a few times: roughly how large such a product is, as a power of "
+    "two for each of its columns.",
     full=lambda plan, found: (0, 0),
     when=in_whole_numbers,
 )
 def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
-    """This owner's part of a step, kept until all know in what units to send it."""
+    """This owner's part of a step, kept until the units in which to send it are known."""
     basis, told = basis_of(owner.plan, found), sketched(owner)
     told.product = torch.zeros_like(basis)
     if told.may_answer(basis):
@@ -160,12 +160,12 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
     shapes=lambda plan: {"product": Ints((plan.d_x, AtMost(plan.config.mend.rank)))},
     check=strange_sketch,
     leaves="Before training, a few times: a product of your feature table with itself and a "
-    "basis that all owners share (a sum over all your nodes), in whole numbers of few bits.",
+    "basis that all owners share (a sum over all your nodes), in integers of a few bits.",
     full=lambda plan, units: (full_step(plan, Subspace), full_step(plan, Sketch)),
     when=in_whole_numbers,
 )
 def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
-    """The sketch whose sizes were told, in whole numbers."""
+    """The sketch whose sizes were sent, in integers."""
     told = sketched(owner)
     if told.product is None or told.product.shape[1] != len(units.exponents):
         raise ProtocolError("it was not asked for the sizes of that sketch")
@@ -180,13 +180,13 @@ def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
     when=in_whole_numbers,
 )
 def mend_by_directions(owner: DataOwner, found: Directions) -> Mended:
-    """Attach to every node what the common subspace makes of it."""
+    """Attach to every node its projection onto the common subspace."""
     return owner.attach(reconstructions(owner.graph, basis_of(owner.plan, found)))
 
 
 @way_of_mending("subspace")
 def by_subspace(exchange: Exchange) -> None:
-    """Projections on the subspace of all owners' features: a few sums are exchanged."""
+    """Projections onto the subspace of all owners' features: a few sums are exchanged."""
     if in_full(exchange.plan.config):
         exchange.all(mend_by_subspace, common_subspace(exchange))
     else:
@@ -194,7 +194,7 @@ def by_subspace(exchange: Exchange) -> None:
 
 
 def common_directions(exchange: Exchange) -> Directions:
-    """The same subspace, by fewer steps on sums of whole numbers."""
+    """The same subspace, in fewer steps on sums of integers."""
     plan, owners = exchange.plan, len(exchange.owners)
     found = first_directions(plan)
     ring = ring_for(owners, plan.config.traffic.bits)
@@ -209,7 +209,7 @@ def common_directions(exchange: Exchange) -> Directions:
 
 
 def first_directions(plan: Plan) -> Directions:
-    """Where the search starts: drawn by everybody, so that only the rank is sent."""
+    """The start of the search: drawn by everybody, so that only the rank is sent."""
     rank = rank_of(plan)
     return Directions(rank, torch.empty(0, rank, dtype=torch.int8), NO_UNITS)
 
@@ -224,7 +224,7 @@ def in_whole(total: Basis) -> Directions:
 
 
 def basis_of(plan: Plan, found: Directions) -> Basis:
-    """The basis that directions stand for, orthonormal."""
+    """The orthonormal basis that directions stand for."""
     if not len(found.basis):
         return random_basis(plan.d_x, found.rank, plan.stream("subspace"))
     return orthonormal(decode(found.basis, found.exponents.numpy()))
@@ -236,7 +236,7 @@ def full_basis(plan: Plan, kind: type[Subspace] | type[Sketch]) -> int:
 
 
 def full_step(plan: Plan, kind: type[Subspace] | type[Sketch]) -> int:
-    """The bytes of the steps in full messages that one step in whole numbers stands for."""
+    """The bytes of the full-message steps that one step in integers replaces."""
     return full_basis(plan, kind) * STEPS // WHOLE_STEPS
 
 
@@ -250,7 +250,7 @@ def common_subspace(exchange: Exchange) -> Subspace:
 
 
 def nonzero(total: Basis, steps: int) -> Basis:
-    """The sum, if anybody added anything to it."""
+    """The sum; refuses one that nobody added anything to."""
     if not total.any():
         raise ProtocolError(
             "No owner added anything to the common subspace: their features are all zero, or "
@@ -261,13 +261,13 @@ def nonzero(total: Basis, steps: int) -> Basis:
 
 
 def first_basis(plan: Plan) -> Basis:
-    """Where the search for the common subspace starts."""
+    """The start of the search for the common subspace."""
     return random_basis(plan.d_x, rank_of(plan), plan.stream("subspace"))
 
 
 def rank_of(plan: Plan) -> int:
-    """The rank as set, but such that an owner tells at most half as many columns as nodes.
+    """The rank as set, limited so that an owner sends at most half as many columns as nodes.
 
-    See :class:`Sketched`; it is of the smallest owner.
+    See :class:`Sketched`; the smallest owner decides.
     """
     return max(1, min(plan.config.mend.rank, min(plan.nodes) // (2 * STEPS), plan.d_x))

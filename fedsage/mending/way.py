@@ -1,7 +1,7 @@
-"""What a way of mending is: what the server does until every owner has its G'_i.
+"""A way of mending: what the server does until every owner has its G'_i.
 
-The procedures that it asks owners for are those that stand in the same file, or in one that it
-names, and an owner that agreed to it answers no others.
+The procedures that it asks owners for are those in the same file, or in modules that it names;
+an owner that agreed to it answers no others.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Truth: TypeAlias = Callable[[Graph, Sequence[NodeIds]], list[Generated]]
 
 
 def no_rounds(config: Config) -> int:
-    """For ways that are done at once."""
+    """For ways without rounds."""
     return 0
 
 
 def nothing_to_refuse(plan: Plan) -> None:
-    """For ways that can always be taken."""
+    """For ways that are always possible."""
 
 
 def little(plan: Plan) -> int:
-    """For ways that carry next to nothing."""
+    """For ways that exchange almost nothing."""
     return 0
 
 
@@ -51,7 +51,7 @@ class Way:
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
-        """What it asks owners for."""
+        """The procedures that it asks owners for."""
         return procedures_in(self.mend.__module__, *self.also)
 
 
@@ -72,11 +72,11 @@ def way_of_mending(
 
     Args:
         name: For ``mend.how`` and ``--method fedsage+NAME``.
-        rounds: How many rounds it takes, for those who wait.
+        rounds: How many rounds it takes, for progress bars.
         check: Refuses, before anything is trained, what owners would refuse.
-        carries: About how many bytes the exchange takes.
-        sections: Of the settings that it depends on, of those that others do not.
-        truth: Makes neighbors from the whole graph, before the run: in simulations alone.
+        carries: About how many bytes are exchanged.
+        sections: Settings that it depends on and other ways do not.
+        truth: Makes neighbors from the whole graph, before the run: only in simulations.
         also: Other modules with procedures that it asks for.
     """
 

@@ -1,9 +1,9 @@
-"""NeighGen's exchange in few bytes: procedures A, C, D and E in whole numbers.
+"""NeighGen's exchange in few bytes: procedures A, C, D and E in integers.
 
-An offer is how far H^g_i has moved since the last one: all others hold what it moves, and so
-does D_i, so that what is lost in one round is sent in the next. With it comes a question, and
-in that the frame for answers: D_i answers its own question first, and sees in which directions
-and how large the others' answers will be. Their whole numbers add up exactly.
+An offer is how far H^g_i has moved since the last one. All others and D_i hold the same older
+H^g_i, so that what is lost in one round is sent in the next. With it comes a question, with the
+frame for answers: D_i answers its own question first, and so sees in which directions the
+others' answers will lie and how large they will be. Their integers add up exactly.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from fedsage.rng import Stream, generator
     when=in_whole_numbers,
 )
 def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
-    """Procedure C (LocalRequest) in whole numbers."""
+    """Procedure C (LocalRequest) in integers."""
     own = learner(owner)
     own.begin(turn.t)
     stream = generator(owner.seed, "offer", owner.id, turn.t)
@@ -86,7 +86,7 @@ def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
 
 
 def change_of_hg(plan: Plan, hg: Parameters, held: Held, stream: Stream) -> Parameters:
-    """How far H^g is from what others hold, in whole numbers with their frame."""
+    """How far H^g is from what others hold, in integers with their frame."""
     change = {name: weight - held.hg[name] for name, weight in hg.items()}
     if not all(map(all_finite, change.values())):
         raise ProtocolError("training diverged there: lower neighgen.eta")
@@ -107,14 +107,14 @@ def full_answers(plan: Plan, offers: Offers) -> tuple[int, int]:
     shapes=lambda plan: {"of": Each(answer_form(plan))},
     check=strange_answers,
     leaves="In each of these rounds: gradients that tell the others how far their generated "
-    "features are from your nearest nodes, in whole numbers of few bits.",
+    "features are from your nearest nodes, in integers of a few bits.",
     full=full_answers,
     when=in_whole_numbers,
 )
 def answer_offers(owner: DataOwner, offers: Offers) -> Answers:
-    """Procedure D (FeedForward) in whole numbers: for every question the gradient of its L^f.
+    """Procedure D (FeedForward) in integers: for every question the gradient of its L^f.
 
-    Refuses a batch that is so small that the gradient would show single rows of X_i.
+    Refuses a batch so small that the gradient would reveal single rows of X_i.
     """
     own, form, asked = learner(owner), news_form(owner.plan), question_form(owner.plan)
     for i, question in offers.questions.items():
@@ -136,17 +136,17 @@ def moved(held: Held, i: OwnerId, t: int, news: HgNews) -> Held:
 
 
 def after(held: Held, t: int, change: Parameters) -> Held:
-    """What all hold after a change in whole numbers, which come with their frame."""
+    """What all hold after a change in integers, which come with their frame."""
     shapes = shapes_of(held.hg)
     return held.after(t, sha256_of(change), lambda: taken_out(change, change, shapes))
 
 
 def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Parameters:
-    """The gradient of L^f_{i,j}, in the frame that D_i gave."""
+    """The gradient of L^f_{i,j}, in D_i's frame."""
     own = learner(owner)
     z = decode(question.z, np.asarray([question.exponent])).float()
     found = own.gradient_for(i, t, z, own.known(i).hg)
-    if not all(map(all_finite, found.values())):  # whatever D_i did, it is for itself alone
+    if not all(map(all_finite, found.values())):  # a broken question harms only D_i itself
         found = {name: torch.zeros_like(each) for name, each in found.items()}
     stream = generator(owner.seed, "answer", owner.id, i, t)
     return put_in(found, question.frame, answer_ring(owner.plan), stream)
@@ -161,20 +161,20 @@ def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Paramete
     when=in_whole_numbers,
 )
 def update_by_answers(owner: DataOwner, total: AnswerSum) -> GenDone:
-    """Procedure E (UpdateNeighGen) with the others' gradients as their whole numbers say."""
+    """Procedure E (UpdateNeighGen) with the others' gradients, decoded from integers."""
     others, settings = others_gradient(owner, total), owner.config.neighgen
     return local_steps(owner, total.t, others, settings.alpha * settings.lambda_f)
 
 
 def others_gradient(owner: DataOwner, total: AnswerSum) -> Parameters:
-    """What the sum of answers stands for, in the frame that D_i gave; empty if nobody did."""
+    """The gradient that the sum of answers stands for, in D_i's frame; empty if none came."""
     if not total.parts:
         return {}
     t, frame = learner(owner).asked
     why = misfit(total.parts, answer_form(owner.plan))
     if t != total.t or why:
         raise ProtocolError(
-            f"A sum came back that does not answer what was asked in round {t}: "
+            f"A sum came back that does not answer the question of round {t}: "
             f"{why or f'it is of round {total.t}'}. Do all parties use the same settings?"
         )
     found = taken_out(total.parts, frame, fgen_of(owner.plan))
@@ -182,10 +182,10 @@ def others_gradient(owner: DataOwner, total: AnswerSum) -> Parameters:
 
 
 def exchange_in_whole_numbers(exchange: Exchange, t: int) -> GenDone:
-    """Procedure A (ServerExecutionForGen) in whole numbers: one round.
+    """Procedure A (ServerExecutionForGen) in integers: one round.
 
-    All hold every H^g as it was offered last, but who was away, and all after a restart: in
-    such a round every D_i that somebody lacks something of sends its H^g whole.
+    All owners hold every H^g as last offered, except owners that were absent, and except after
+    a restart: then every D_i whose H^g somebody lacks sends it in full.
     """
     plan, owners = exchange.plan, exchange.owners
     at_first = owners if t == 0 else []
@@ -217,12 +217,12 @@ def exchange_in_whole_numbers(exchange: Exchange, t: int) -> GenDone:
 
 
 def news_for(offer: Offer, lacking: bool) -> HgNews:
-    """The change for who holds what it moves, and the whole for who does not."""
+    """The change for owners that hold the older H^g; the whole H^g for those that do not."""
     return replace(offer.news, change={}) if lacking else replace(offer.news, hg={})
 
 
 def sum_of(answers: list[Parameters], t: int, all_of_them: int) -> AnswerSum:
-    """The sum, and what it takes to have it as if all others had answered."""
+    """The sum, and the factor that makes up for owners that did not answer."""
     if not answers:
         return AnswerSum(t, {}, 1.0)
     return AnswerSum(t, reduce(combined, answers), all_of_them / len(answers))

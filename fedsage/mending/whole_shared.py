@@ -1,7 +1,7 @@
-"""One NeighGen for all owners in few bytes: a round is sent as how far it takes θ.
+"""One NeighGen for all owners in few bytes: a round is sent as how far it moves θ.
 
-What all hold, and how a sum of changes moves it, is as for the classifier's φ. The optimizer's
-moments stay with each owner, so that nothing of θ is expected before the sum is there.
+The common state, and how a sum of changes moves it, are as for the classifier's φ. The
+optimizer's moments stay with each owner, so that no part of the change of θ is predicted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fedsage.rng import generator
 
 @message
 class NeighGenChange:
-    """D_i → S: how far local training takes NeighGen, in whole numbers."""
+    """D_i → S: how far local training moves NeighGen, in whole numbers."""
 
     change: Change
     losses: dict[str, int]  # by term, in multiples of 2⁻²⁰
@@ -47,17 +47,17 @@ class NeighGenChange:
 
 @lru_cache(maxsize=4)
 def plan_for_theta(plan: Plan) -> Plan:
-    """The same run for weights whose moments nobody shares."""
+    """The same run for weights whose moments are not shared."""
     own = plan.config.classifier.model_copy(update={"moments": "own"})
     return replace(plan, config=plan.config.model_copy(update={"classifier": own}))
 
 
 @lru_cache(maxsize=4)
 def first_theta(plan: Plan, owners: int) -> Common:
-    """Before the first round: it follows from the plan and who takes part."""
+    """The state before the first round: follows from the plan and the number of owners."""
     how = plan.config.neighgen
     theta = parameters_of(NeighGen(plan.d_x, how, plan.stream("theta")))
-    size = how.eta * how.local_steps * 4  # Adam's steps are η long at most
+    size = how.eta * how.local_steps * 4  # Adam's steps are at most η long
     return new_common(plan_for_theta(plan), theta, owners, 1.0, size)
 
 
@@ -71,23 +71,23 @@ class SharedState:
 
 @dataclass(slots=True)
 class SharedFollower:
-    """How an owner follows θ: what all hold, and what it could not send so far."""
+    """How an owner follows θ: the common state, and what it could not send so far."""
 
     owner: DataOwner
     feedback: Parameters = field(default_factory=dict)
     common: Common | None = None
 
     def state(self) -> SharedState:
-        """What the server cannot give back."""
+        """What the server cannot give back after a restart."""
         return SharedState(learner(self.owner).state(), self.feedback)
 
     def restore(self, state: SharedState) -> None:
-        """Go on from there."""
+        """Continue from that state."""
         learner(self.owner).restore(state.gen)
         self.feedback = dict(state.feedback)
 
     def take(self, news: News) -> Common:
-        """Hold what the others hold."""
+        """Bring this owner to the state that the others hold."""
         plan = self.owner.plan
         if news.total.count:
             if self.common is None or self.common.t != news.t - 1:
@@ -104,19 +104,19 @@ class SharedFollower:
 
 
 def shared_follower(owner: DataOwner) -> SharedFollower:
-    """This owner's."""
-    learner(owner)  # is there too from now on, to be restored
+    """The follower of this owner."""
+    learner(owner)  # must exist from now on, to be restored
     return owner.part("shared changes", lambda: SharedFollower(owner))
 
 
 def form_of_change(plan: Plan) -> dict[str, Form]:
-    """Whole numbers, in parts that the plan knows."""
+    """Integers, in parts that the plan knows."""
     sizes = sizes_of_parts(first_theta(plan, 1))
     return {"change": {"parts": {part: Ints(size) for part, size in sizes.items()}}}
 
 
 def strange_change(plan: Plan, owner: OwnerId, news: News, reply: NeighGenChange) -> str | None:
-    """A change of more than one owner, or numbers beyond an owner's share of the ring."""
+    """Refuse a change of more than one owner, or numbers beyond an owner's share."""
     if reply.change.count != 1 or reply.change.weight != 2**FIXED:
         return "a change that counts for more or less than one owner"
     return strange_parts(plan, news.t, reply.change.parts)
@@ -136,13 +136,13 @@ def full_size(plan: Plan) -> int:
     sizes=lambda common, news, reply: sizes_of_change(common, news, reply.change),
     keeps=shared_follower,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "
-    "on your nodes moves the weights of the generator, in whole numbers of few bits, and its "
+    "on your nodes moves the weights of the generator, in integers of a few bits, and its "
     "losses.",
     full=lambda plan, news: (full_size(plan), full_size(plan)),
     when=in_whole_numbers,
 )
 def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
-    """FedAvg of NeighGen: train what everybody shares on Eq. (5), and send the change."""
+    """FedAvg of NeighGen: train the shared weights on Eq. (5), and send the change."""
     mine, own = shared_follower(owner), learner(owner)
     common = mine.take(news)
     load_parameters(own.neighgen, common.phi)
@@ -159,7 +159,7 @@ def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
 
 
 def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
-    """All rounds; how many there were, and θ at the end."""
+    """All rounds; returns how many there were, and θ at the end."""
     plan, owners = exchange.plan, exchange.owners
     common = from_disk(plan, exchange.kept) or first_theta(plan, len(owners))
     step = news_of(common) if common.t == 0 else everything(common)
@@ -178,7 +178,7 @@ def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
 
 
 def to_disk(common: Common) -> Parameters:
-    """All that is common as one table."""
+    """The common state as one table."""
     whole = packed(common)
     return {f"theta/{name}": one for name, one in whole.phi.items()} | {
         f"memory/{name}": one for name, one in whole.moments.items()

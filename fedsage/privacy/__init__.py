@@ -1,1 +1,1 @@
-"""What keeps an owner's numbers from being read: mechanisms on tensors."""
+"""Mechanisms on tensors that keep an owner's numbers from being read."""

@@ -1,7 +1,7 @@
-"""Keys, shared secrets and shares of secrets: what masks are made of.
+"""Keys, shared secrets and shares of secrets: the building blocks of masks.
 
-All of it is from ``cryptography`` (X25519, Ed25519, HKDF, ChaCha20) and ``shamirs``. A secret
-is a number below 2¹²⁷ − 1, so that owners can be given shares of it.
+Everything is from ``cryptography`` (X25519, Ed25519, HKDF, ChaCha20) and ``shamirs``. A secret
+is a number below 2¹²⁷ − 1, so that owners can hold shares of it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def derived(secret: bytes, about: str) -> bytes:
 
 
 def private_key(secret: int) -> X25519PrivateKey:
-    """The private key that a secret stands for."""
+    """The private key made from a secret."""
     return X25519PrivateKey.from_private_bytes(derived(in_bytes(secret), "a private key"))
 
 
 def public_key(secret: int) -> bytes:
-    """The public key to it."""
+    """The public key that belongs to a secret."""
     return private_key(secret).public_key().public_bytes_raw()
 
 
 def agreed(secret: int, public: bytes, about: str) -> bytes:
-    """The key that two parties have in common, who know each other's public keys."""
+    """The common key of two parties that know each other's public keys."""
     found = private_key(secret).exchange(X25519PublicKey.from_public_bytes(public))
     return derived(found, about)
 
@@ -59,7 +59,7 @@ def in_bytes(secret: int) -> bytes:
 
 
 def split(secret: int, people: int, threshold: int) -> list[int]:
-    """A share for each: ``threshold`` of them know the secret, and fewer know nothing of it."""
+    """A share for each: ``threshold`` shares give the secret, fewer reveal nothing about it."""
     if people == 1:
         return [secret]
     shares = shamirs.shares(secret, quantity=people, modulus=PRIME, threshold=threshold)
@@ -67,9 +67,9 @@ def split(secret: int, people: int, threshold: int) -> list[int]:
 
 
 def joined(shares: Mapping[int, int], people: int, threshold: int) -> int:
-    """The secret of which these are shares, by who holds them, counted from 0."""
+    """The secret with these shares, by the number of their holder, counted from 0."""
     if len(shares) < threshold:
-        raise PrivacyError(f"{len(shares)} shares of a secret, where {threshold} are needed.")
+        raise PrivacyError(f"{len(shares)} shares of a secret, but {threshold} are needed.")
     if people == 1:
         return shares[0]
     some = sorted(shares.items())[:threshold]
@@ -78,7 +78,7 @@ def joined(shares: Mapping[int, int], people: int, threshold: int) -> int:
 
 
 def sealed(key: bytes, text: bytes, about: str) -> str:
-    """The text for the other holder of the key alone, in letters."""
+    """The text encrypted for the other holder of the key, as hexadecimal digits."""
     nonce = secrets.token_bytes(NONCE)
     return (nonce + ChaCha20Poly1305(key).encrypt(nonce, text, about.encode())).hex()
 
@@ -90,27 +90,27 @@ def unsealed(key: bytes, box: str, about: str) -> bytes:
         return ChaCha20Poly1305(key).decrypt(found[:NONCE], found[NONCE:], about.encode())
     except (ValueError, InvalidTag):
         raise PrivacyError(
-            f"What another owner sent ({about}) was altered on its way. Nothing was sent."
+            f"What another owner sent ({about}) was altered on the way. Nothing was sent."
         ) from None
 
 
 def signed(secret: int, text: bytes) -> str:
-    """A signature under a text, in letters."""
+    """A signature for a text, as hexadecimal digits."""
     return signing_key(secret).sign(text).hex()
 
 
 def signing_key(secret: int) -> Ed25519PrivateKey:
-    """The key for signatures that a secret stands for."""
+    """The signing key made from a secret."""
     return Ed25519PrivateKey.from_private_bytes(derived(in_bytes(secret), "a signing key"))
 
 
 def verifying_key(secret: int) -> str:
-    """By which others know its signatures."""
+    """The public key by which others check its signatures."""
     return signing_key(secret).public_key().public_bytes_raw().hex()
 
 
 def is_signed(public: str, text: bytes, signature: str) -> bool:
-    """Whether a signature is right."""
+    """Whether a signature is valid."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(bytes.fromhex(signature), text)
@@ -122,16 +122,16 @@ def is_signed(public: str, text: bytes, signature: str) -> bool:
 def threshold_of(people: int, of: int | None = None) -> int:
     """How many must stay: a third, rounded down, may vanish.
 
-    Where they are the neighbors of one among many (``of``), chance may take more of them: then
-    more than half must stay, which is the least that keeps two stories apart.
+    If they are one owner's neighbors among many (``of``), more of them may vanish by chance:
+    then more than half must stay, the least that exposes a server with two lists of owners.
     """
     return people - people // 3 if of is None or of == people else people // 2 + 1
 
 
 def circle(members: Sequence[int], seed: bytes, reach: int) -> dict[int, list[int]]:
-    """Who masks with whom: all with all, or in large circles each with ``reach`` on each side.
+    """Who masks with whom: all with all or, if many, each with ``reach`` on each side.
 
-    The circle's order is drawn from ``seed``. Everybody's list is sorted, without itself.
+    The circle's order is drawn from ``seed``. Each list is sorted, without the owner itself.
     """
     if len(members) <= 2 * reach + 1:
         return {i: sorted(j for j in members if j != i) for i in members}

@@ -1,8 +1,8 @@
-"""A proof that a sum is the sum: owners can tell, and a server cannot make it up.
+"""A proof that a sum is correct: owners can check it, and a server cannot forge it.
 
-Owners have a secret in common. It gives a weight to every number that is added up, and each
-owner adds the weighted sum of its own numbers, modulo a prime. Of a sum that was altered, who
-does not know the weights hits the weighted sum with a chance of 2⁻⁴⁹.
+Owners share a secret. It gives a weight to every number that is added up, and each owner adds
+the weighted sum of its own numbers, modulo a prime. Someone who alters a sum without knowing
+the weights matches the weighted sum with a probability of 2⁻⁴⁹.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ HALF = 16  # bits of a number
 
 
 def proof_of(secret: bytes, about: str, numbers: np.ndarray, more: Sequence[int] = ()) -> int:
-    """The weighted sum of whole numbers, modulo a prime.
+    """The weighted sum of integers, modulo a prime.
 
-    ``numbers`` are of up to 32 bits; ``more`` are few, of any size.
+    ``numbers`` have up to 32 bits; ``more`` are few, of any size.
     """
     drawn = stream(derived(secret, about), 8 * (len(numbers) + len(more)))
     weights = np.frombuffer(drawn, np.uint64) >> np.uint64(64 - BITS)

@@ -1,8 +1,8 @@
-"""Whole numbers whose sum is exact: the form in which owners send what is added up.
+"""Integers whose sum is exact: the form in which owners send what is added up.
 
-A number becomes a multiple of a unit, a power of two, in the ring of integers modulo 2^k. Every
-owner stays within a share of the ring, so that the sum of all of them is never wrapped. Added
-in any order and in any groups, the sum has the same bits; masks that cancel leave no trace.
+A number becomes a multiple of a unit, a power of two, in the ring of integers modulo 2^k.
+Every owner stays within its share of the ring, so that the sum never overflows. Added in any
+order and in any groups, the sum has the same bits; masks that cancel leave no trace.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor
 from fedsage.rng import Stream
 
 Whole: TypeAlias = Int[Tensor, "*_"]
-Exponents: TypeAlias = np.ndarray  # of units 2^e: of a column each, or one for all of them
+Exponents: TypeAlias = np.ndarray  # of units 2^e: one for each column, or one for all
 DTYPES = {8: torch.int8, 16: torch.int16, 32: torch.int32}
-FEWEST = 3  # values on either side of zero that an owner needs to say anything
+FEWEST = 3  # values on either side of zero that an owner needs at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Ring:
         return (2 ** (self.bits - 1) - 1) // self.owners
 
     def strange(self, found: Whole, least: int | None = None) -> str | None:
-        """Why an honest owner could not send these numbers, of ``least`` or more."""
+        """Why an honest owner could not send these numbers, none below ``least``, or None."""
         if found.dtype != self.dtype:
-            return f"numbers of type {found.dtype}, where {self.dtype} was agreed"
+            return f"numbers of type {found.dtype}, but {self.dtype} was agreed"
         low = -self.most if least is None else least
         if found.numel() and (int(found.min()) < low or int(found.max()) > self.most):
             return f"numbers beyond {low} to {self.most}, an owner's share"
@@ -52,7 +52,7 @@ class Ring:
 
 
 def ring_for(owners: int, bits: int) -> Ring:
-    """The smallest ring of at least ``bits`` in which every owner has room."""
+    """The smallest ring of at least ``bits`` with room for every owner."""
     rings = [Ring(size, owners) for size in DTYPES if size >= bits]
     return next((ring for ring in rings if ring.most >= FEWEST), rings[-1])
 
@@ -65,10 +65,10 @@ def units(exponents: Exponents) -> Float[Tensor, "*_"]:
 def encode(
     values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring, stream: Stream | None = None
 ) -> Whole:
-    """Multiples of the unit; what is beyond an owner's share of the ring is clipped.
+    """Multiples of the unit, clipped to an owner's share of the ring.
 
-    With a stream, they are rounded up or down by chance so that the mean is right, else to the
-    nearest.
+    With a stream, they are rounded up or down at random so that the mean is right; without
+    one, to the nearest.
     """
     chance = torch.tensor(0.5)
     if stream is not None:
@@ -89,7 +89,7 @@ def decode(total: Whole, exponents: Exponents) -> Float[Tensor, "*_"]:
 
 
 def as_sum(values: Float[Tensor, "*_"], exponents: Exponents, ring: Ring) -> Whole:
-    """Numbers in the form of a sum of all owners, to the nearest unit."""
+    """Numbers in the form of a sum over all owners, to the nearest unit."""
     most = 2 ** (ring.bits - 1) - 1
     multiples = torch.round(values.double() / units(exponents)).clamp_(-most, most)
     return multiples.to(ring.dtype).reshape(values.shape).contiguous()
@@ -100,7 +100,7 @@ def exponents_for(
 ) -> Exponents:
     """The smallest units in which ``largest`` fits into an owner's share.
 
-    Where nothing was seen, units become sixteen times finer than ``before``.
+    For zeros, units become sixteen times finer than ``before``.
     """
     _, found = np.frexp(largest / ring.most)
     finer = found if before is None else before - 4

@@ -1,1 +1,1 @@
-"""Compiled code for CPUs: arrays in, arrays out. ``door.py`` is the one way in."""
+"""Compiled code for CPUs: arrays in, arrays out. ``door.py`` is the only entrance."""

@@ -1,4 +1,4 @@
-"""How compiled code is compiled, and kept on disk for the next process."""
+"""How code is compiled, and kept on disk for the next process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def kept_on_disk(with_stamp: Callable[[int], Callable[..., Any]]) -> Any:
-    """Compile the function that ``with_stamp`` makes; keep its machine code where possible.
+    """Compile the function that ``with_stamp`` makes; cache its machine code if possible.
 
     Note:
-        Numba looks at the function's own file to tell whether kept code is still good, not at
-        the files of functions that it calls. But it does tell functions apart by the values
-        that they close over. So each of ours closes over a stamp of all sources.
+        To decide whether cached code is still valid, Numba looks at the function's own file,
+        not at the files of functions that it calls. But it does distinguish functions by the
+        values that they close over. So each of ours closes over a stamp of all sources.
     """
     function = with_stamp(STAMP)
     try:
@@ -30,13 +30,13 @@ def kept_on_disk(with_stamp: Callable[[int], Callable[..., Any]]) -> Any:
 
 
 def stamp_of(folder: Path) -> int:
-    """A number above zero that changes with the sources in ``folder``."""
+    """A positive number that changes with the sources in ``folder``."""
     read = b"".join(source.read_bytes() for source in sorted(folder.glob("*.py")))
     return int.from_bytes(hashlib.sha256(read).digest()[:6], "big") + 1
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written: the compiler takes it for a type of its own."""
+    """A read-only view: the compiler treats it as a type of its own."""
     view = array.view()
     view.setflags(write=False)
     return view

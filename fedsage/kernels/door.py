@@ -1,8 +1,8 @@
-"""The one way into compiled code: a function each, on arrays alone.
+"""The only entrance to compiled code: one function each, on arrays alone.
 
-What of a model, a graph and settings these arrays are is the callers' affair. A graph's links
-are ``(indptr, indices)``; features are ``(indptr, indices, values)`` where they are sparse and
-one dense table elsewhere. All weights and tables are float32 in C order.
+Callers turn a model, a graph and settings into these arrays. A graph's links are
+``(indptr, indices)``; features are ``(indptr, indices, values)`` if sparse, else one dense
+table. All weights and tables are float32 in C order.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ OPTIMIZERS = {"adam": parts.ADAM, "adamw": parts.ADAMW, "sgd": parts.SGD}
 
 
 class Training(NamedTuple):
-    """How an epoch of two GraphSage layers goes."""
+    """The settings of an epoch of two GraphSage layers."""
 
     head: str
     optimizer: str
     eta: float
     weight_decay: float
-    threshold: int  # of dropout: of 256 hidden values so many become zero
+    threshold: int  # of dropout: so many of 256 hidden values become zero
     batch_size: int
     fanouts: tuple[int, ...]
 
@@ -49,11 +49,11 @@ def epoch(
     step: float,
     how: Training,
 ) -> float:
-    """One pass over ``nodes`` in that order; the summed loss.
+    """One pass over ``nodes`` in that order; returns the summed loss.
 
-    Weights, both moments (laid out flat) and the stream are changed in place. ``weights`` are
-    those of two layers (own, neighbors', bias) and of the head, if there is one; ``step`` says
-    how many steps the optimizer has made before.
+    Weights, both moments (flat) and the stream are changed in place. ``weights`` are those of
+    two layers (own, neighbors', bias) and of the head, if there is one; ``step`` is how many
+    steps the optimizer has made before.
     """
     classes = weights[-1].shape[0]
     settings = (
@@ -81,7 +81,7 @@ def epoch(
 def logits(
     nodes: NodeIds, links: Arrays, features: Arrays, weights: Arrays, head: str
 ) -> Float[Array, "_ d_y"]:
-    """What two GraphSage layers and a head say of ``nodes``, from all neighbors."""
+    """The logits of ``nodes`` from two GraphSage layers and a head, with all neighbors."""
     out = np.empty((len(nodes), weights[-1].shape[0]), np.float32)
     *layers, w_head, b_head = with_head(weights, out.shape[1])
     query.logits(
@@ -98,7 +98,7 @@ def logits(
 def nearest_rows(
     columns: Float[Array, "d_x columns"], features: Arrays, squares: Float[Array, " V"]
 ) -> Int[Array, " columns"]:
-    """For each column the nearest row of sparse features, the first of equals.
+    """For each column, the nearest row of sparse features; the first if several are equal.
 
     ``squares`` are the squared lengths of those rows.
     """
@@ -113,10 +113,10 @@ def nearest_rows(
 
 
 def spans(count: int) -> Iterator[tuple[int, int]]:
-    """Where to begin, and how many columns to take, so that all are gone through.
+    """Where to begin, and how many columns to take, so that all are covered.
 
-    The last span may begin inside the one before it: to search for a column once more costs
-    less than to go through all nodes for a few.
+    The last span may overlap the one before it: searching for a column twice costs less than
+    scanning all nodes for a few.
     """
     fitting = [width for width in WIDTHS if width <= count]
     start = 0
@@ -138,7 +138,7 @@ def add_product(
 ) -> None:
     """``out[i] += Σ_e scale[e] · h[picked[e]]``, e from ``starts[i]`` to ``ends[i]``.
 
-    With ``shared``, all of row i have the factor ``scale[i]``.
+    With ``shared``, all of row i has the factor ``scale[i]``.
     """
     given = starts, ends, picked.astype(np.int32, copy=False), scale
     arrays = frozen(tuple(np.ascontiguousarray(array) for array in given))
@@ -148,11 +148,11 @@ def add_product(
 def first_pass(
     indptr: Int[Array, " pointers"], indices: Int[Array, " twice_E"], order: NodeIds, least: int
 ) -> NodeIds:
-    """Louvain's first pass: communities once fewer than ``least`` nodes move in a sweep.
+    """Louvain's first pass, until fewer than ``least`` nodes move in a sweep: communities.
 
     Nodes are visited in ``order``. Moving v, of degree d, into community c adds
     (links from v to c) / m − d · (degrees in c) / 2m² to modularity; times 2m² both terms are
-    whole numbers, so that comparing them is exact, and every move is a gain.
+    integers, so that comparing them is exact, and every move is a gain.
     """
     degrees = np.diff(indptr)
     short = np.int32 if len(indices) < 2**31 else np.int64
@@ -166,7 +166,7 @@ def first_pass(
 
 @cache
 def warm_up() -> None:
-    """Compile, or load from the cache, what runs need: the first call of a process pays."""
+    """Compile, or load from the cache, what runs need, so that the first call need not."""
     links = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1], np.int32)
     eye = np.eye(3, dtype=np.float32)
     sparse = np.arange(4), np.arange(3, dtype=np.int32), np.ones(3, np.float32)
@@ -183,18 +183,18 @@ def warm_up() -> None:
 
 
 def frozen(arrays: Arrays) -> Arrays:
-    """Views that cannot be written."""
+    """Read-only views."""
     return tuple(read_only(array) for array in arrays)
 
 
 def as_indices(features: Arrays) -> Arrays:
-    """Sparse features with pointers and columns of the widths that compiled code takes."""
+    """Sparse features with pointers and columns of the widths that compiled code expects."""
     pointers, columns, values = features
     return pointers.astype(np.int64, copy=False), columns.astype(np.int32, copy=False), values
 
 
 def in_one_form(features: Arrays) -> Arrays:
-    """The sparse features and no dense ones, or the other way round."""
+    """The sparse features with an empty dense table, or the other way round."""
     if len(features) == 1:
         nothing = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
         return frozen((*nothing, np.ascontiguousarray(features[0])))
@@ -202,7 +202,7 @@ def in_one_form(features: Arrays) -> Arrays:
 
 
 def with_head(arrays: Arrays, classes: int) -> Arrays:
-    """The same with something in place of the head's, where h^K are the logits."""
+    """The arrays with a placeholder for the head, if h^K are the logits."""
     if len(arrays) == 8:
         return arrays
     shape = (0,) if arrays[0].ndim == 1 else (classes, 0)

@@ -1,8 +1,8 @@
 """One epoch of GraphSage training compiled for CPUs: sampling, forward, backward, optimizer.
 
-The same formulas and the same draws as ``train.py`` and ``graphsage.py``, for two layers;
-the tests hold both together. Called through the door and by nobody else. All arrays are
-float32 and C-contiguous; weights, moments and the random stream are changed in place.
+The same formulas and the same draws as ``train.py`` and ``graphsage.py``, for two layers; the
+tests compare both. Called only through the door. All arrays are float32 and C-contiguous;
+weights, moments and the random stream are changed in place.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from fedsage.kernels.parts import (
 
 @njit(inline="always", **OPTIONS)
 def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settings):
-    """One pass over ``nodes`` (in order), one optimizer step a batch; the summed loss.
+    """One pass over ``nodes`` (in order), one step for each batch; returns the summed loss.
 
     ``weights``, ``firsts`` and ``seconds`` (the moments) are tuples in the same order; ``work``
-    is room to work in, as ``room.py`` lays it out; ``settings`` begin with the number
-    of steps that the optimizer has made. All are plain tuples: kept code names the types of
-    its arguments, and a class of ours that has moved could not be found when it is loaded.
+    is scratch memory as ``room.py`` lays it out; ``settings`` begins with the number of steps
+    that the optimizer has made. All are plain tuples: cached code names the types of its
+    arguments, and a class of ours that has moved could not be found when it is loaded.
     """
     indptr, indices = links
     x_indptr, x_indices, x_data, x_dense = features
@@ -136,7 +136,7 @@ def steps(rng, nodes, y, links, features, weights, firsts, seconds, work, settin
         add_product(daround, b, dh2, w2_near_t)
         add_means_gradient(dh1, b, picked_2, shares_2, daround)
 
-        # back through layer 1, and the optimizer; one table of gradients does for both weights
+        # back through layer 1, and the optimizer; both weights share one table of gradients
         step += 1
         how = (step, kind, eta, weight_decay)
         relu_and_drop_gradient(dh1, h1, t1, threshold)

@@ -1,4 +1,4 @@
-"""The first pass of Louvain, compiled: nodes move to the neighbor community that gains most."""
+"""The first pass of Louvain, compiled: nodes move to the neighbor community with most gain."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def with_stamp(stamp: int) -> Any:
     def move(indptr, indices, order, least, community, tally, near):
         """Change ``community`` until fewer than ``least`` nodes move in a pass.
 
-        ``tally`` has for each community the links with it of the node in turn, and the
-        degrees in it: side by side, as they are read. Nodes come in no order that a cache
-        could know, so what they need is asked for a few nodes earlier.
+        ``tally`` has, for each community, the current node's links to it and the degrees in
+        it, side by side because they are read together. Nodes come in an order that no cache
+        can predict, so their data is prefetched a few nodes earlier.
         """
         twice_m, last, one = len(indices), len(order) - 1, np.uint64(1)
         moves = len(order) if stamp > 0 else 0

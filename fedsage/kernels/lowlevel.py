@@ -1,9 +1,9 @@
-"""Code in LLVM's own language: asking for memory early, sums of rows, the nearest node.
+"""Code in LLVM's own language: prefetching, sums of rows, the nearest node.
 
 A row of sparse × dense, or of dense × dense, is a sum of rows of the second table. Written as
 two loops, LLVM stores that sum and loads it again for every row it adds, and takes four times
-as long. So it is told here to hold the sum in vectors. They are LLVM's own vectors, of no
-processor in particular: they become AVX, SSE or NEON.
+as long. Here it is made to hold the sum in vectors. They are generic LLVM vectors: they become
+AVX, SSE or NEON.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numba.core import cgutils
 
 LINE = 16  # numbers of four bytes in a cache line
 LANES = 8  # of a vector
-FAR = 300_000  # numbers in a table that no cache nearby holds
+FAR = 300_000  # numbers in a table too large for the nearest caches
 BLOCKS = (8 * LANES, 4 * LANES, LANES, 1)  # columns at a time, as many as are left
-WIDTHS = (80, 64, 48, 32, 16)  # columns searched at a time: at most as registers hold
-ROWS_AHEAD, SEARCH_AHEAD = 6, 16  # so much earlier a row is asked for
+WIDTHS = (80, 64, 48, 32, 16)  # columns searched at a time: at most what registers can hold
+ROWS_AHEAD, SEARCH_AHEAD = 6, 16  # how many rows earlier a row is prefetched
 INT32, INT64, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, INTEGERS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
 blocks: Any = cgutils  # neither has types
@@ -30,7 +30,7 @@ intrinsic: Any = extending.intrinsic
 
 @intrinsic
 def prefetch(typing, array, at):
-    """Have ``array.flat[at]`` brought near, for it will be read soon."""
+    """Prefetch ``array.flat[at]``, which will be read soon."""
 
     def codegen(context, build, signature, args):
         data = context.make_array(signature.args[0])(context, build, args[0]).data
@@ -41,7 +41,7 @@ def prefetch(typing, array, at):
 
 
 def fetch_line(build: Any, pointer: Any) -> None:
-    """Have the cache line at ``pointer`` brought near."""
+    """Prefetch the cache line at ``pointer``."""
     byte = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
     fetch = blocks.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
@@ -54,11 +54,11 @@ def add_rows(typing, out, i, picked, scale, first, stride, start, end, table):
     """``out[i] += Σ_e scale.flat[first + e · stride] · table[picked[e]]``, e from ``start``.
 
     Args:
-        typing: Numba's; not an argument of calls.
+        typing: Passed by numba; not an argument of calls.
         out: A table as wide as ``table``; both float32, in C order.
         i: The row to add to.
         picked: int32, which rows of ``table``; None for row e itself.
-        scale: float32, what each row is multiplied by.
+        scale: float32, the factor of each row.
         first: Where ``scale`` begins.
         stride: From one factor to the next.
         start: The first e.
@@ -85,7 +85,7 @@ def spread_row(typing, row, i, picked, scale, first, stride, start, end, out):
 
 
 def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str) -> None:
-    """Call the code for one row, given what numba knows about the arguments above."""
+    """Call the code for one row, with what numba knows about the arguments."""
 
     def array(n: int) -> Any:
         return context.make_array(signature.args[n])(context, build, args[n])
@@ -114,8 +114,8 @@ def call_row_code(context: Any, build: Any, signature: Any, args: Any, way: str)
 def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
     """The code behind both.
 
-    With ``fetches`` it asks for each row some rows before it is needed. That pays where rows
-    come from afar, or are written; elsewhere it is work for nothing.
+    With ``fetches`` it prefetches each row some rows ahead. That pays off if rows come from
+    far memory, or are written; otherwise it is wasted work.
     """
     floats, rows = FLOAT.as_pointer(), INT32.as_pointer()
     given = [floats, rows, floats, INT64, INT64, INT64, floats, INT64]
@@ -159,7 +159,7 @@ def row_code(module: Any, way: str, picks: bool, fetches: bool) -> Any:
 
 
 def own_function(module: Any, name: str, given: list[Any]) -> Any:
-    """A function of its own, so that it is compiled once; a declaration if it is new."""
+    """A separate function, so that it is compiled once; a declaration if it is new."""
     kind = ir.FunctionType(ir.VoidType(), given)
     code = blocks.get_or_insert_function(module, kind, name)
     if code.is_declaration:
@@ -169,7 +169,7 @@ def own_function(module: Any, name: str, given: list[Any]) -> Any:
 
 
 def vectors_at(build: Any, pointer: Any, size: int) -> list[Any]:
-    """Where the vectors are that ``size`` columns fill; one column is no vector."""
+    """Pointers to the vectors that ``size`` columns fill; one column is a scalar."""
     if size < LANES:
         return [pointer]
     places = [build.gep(pointer, [INT64(at)]) for at in range(0, size, LANES)]
@@ -177,11 +177,11 @@ def vectors_at(build: Any, pointer: Any, size: int) -> list[Any]:
 
 
 def add_scaled(build: Any, sums: list[Any], factor: Any, terms: list[Any]) -> None:
-    """Where ``sums`` point to, add ``factor · terms``."""
+    """Add ``factor · terms`` to what ``sums`` point to."""
     kind = terms[0].type
     factors = factor if kind == FLOAT else in_all_lanes(build, factor, kind)
     for total, term in zip(sums, terms, strict=True):
-        # "contract": a · b + c may be rounded once, where the processor can do that
+        # "contract": a · b + c may be rounded once, if the processor can do that
         product = build.fmul(factors, term, flags=("contract",))
         added = build.fadd(build.load(total, align=4), product, flags=("contract",))
         build.store(added, total, align=4)
@@ -196,11 +196,11 @@ def in_all_lanes(build: Any, value: Any, kind: Any) -> Any:
 
 @intrinsic
 def keep_nearest(typing, indptr, indices, data, halves, table, start, width, best, found):
-    """For some columns of ``table`` the node u with the largest s_u, the first of equals.
+    """For some columns of ``table``, the node u with the largest s_u, the first if equal.
 
     Args:
-        typing: Numba's; not an argument of calls.
-        indptr: int64; where each node's features begin, and one more.
+        typing: Passed by numba; not an argument of calls.
+        indptr: int64; where each node's features begin, and the end of the last.
         indices: int32, which features.
         data: float32, their values.
         halves: ½‖x_u‖² of every node.
@@ -208,7 +208,7 @@ def keep_nearest(typing, indptr, indices, data, halves, table, start, width, bes
         start: The first of the columns.
         width: How many: one of ``WIDTHS``.
         best: float32, as long as ``table`` is wide: the largest s_u so far.
-        found: int32, the u that it is of.
+        found: int32, the u with that s_u.
     """
 
     def codegen(context, build, signature, args):
@@ -281,7 +281,7 @@ def any_larger(build: Any, totals: list[Any], bests: list[Any]) -> Any:
 
 
 def exchange_code(module: Any, size: int) -> Any:
-    """Keep u where its sums are larger than the best so far: a rare case, out of the way."""
+    """Keep u if its sums are larger than the best so far: a rare case, out of the hot loop."""
     floats, whole = FLOAT.as_pointer(), INT32.as_pointer()
     code = own_function(module, f"fedsage_larger_{size}", [INT32, floats, floats, whole])
     if not code.is_declaration:

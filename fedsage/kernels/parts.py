@@ -1,8 +1,8 @@
 """The parts of the compiled training step, each a formula of ``graphsage.py`` in loops.
 
-All tables are float32 in C order. Whatever is called ``out``, or is said to be, is changed in
-place. Unsigned integers are used as positions where loops are hot: numba lets negative ones
-count from the end, and has to ask for each whether it is negative.
+All tables are float32 in C order. Whatever is called ``out``, or said to be changed, is changed
+in place. Hot loops index with unsigned integers: numba lets negative ones count from the end,
+and has to check the sign of each.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ part: Any = njit(fastmath={"contract"}, **OPTIONS)  # a · b + c may be rounded 
 def draw_hop(rng, count, fanout, indptr, indices, position, inputs, total, picked):
     """Draw ``fanout`` neighbors for each of ``inputs[:count]``; new ones join ``inputs``.
 
-    ``position`` says where a node stands in ``inputs``, -1 if it does not. ``picked[i, 0]``
-    is -1 where node i has no neighbor. Returns how many inputs there are now.
+    ``position`` is the place of a node in ``inputs``, or -1 if it is not there.
+    ``picked[i, 0]`` is -1 if node i has no neighbor. Returns how many inputs there are now.
     """
     for i in range(count):
         prefetch(indptr, inputs[min(i + 2 * AHEAD, count - 1)])
@@ -87,7 +87,7 @@ def add_means(out, count, picked, shares, h):
 
 @part
 def add_means_gradient(out, count, picked, shares, gradient):
-    """What ``add_means`` hands back: to each neighbor drawn its share of ``gradient[i]``."""
+    """Backward of ``add_means``: each drawn neighbor gets its share of ``gradient[i]``."""
     fanout = picked.shape[1]
     flat = picked.ravel()
     for i in range(count):
@@ -97,7 +97,7 @@ def add_means_gradient(out, count, picked, shares, gradient):
 
 @part
 def mark_picked(needed, total, picked, count):
-    """Which of ``total`` inputs are somebody's neighbor."""
+    """Mark which of ``total`` inputs are somebody's neighbor."""
     for i in range(total):
         needed[i] = False
     for i in range(count):
@@ -108,14 +108,14 @@ def mark_picked(needed, total, picked, count):
 
 @part
 def find_rows(starts, ends, x_indptr, nodes, count):
-    """Where the features of each node begin and end."""
+    """Find where the features of each node begin and end."""
     for i in range(count):
         starts[i], ends[i] = x_indptr[nodes[i]], x_indptr[nodes[i] + 1]
 
 
 @part
 def prefetch_row(x_indices, x_data, start, end):
-    """Have the features of a node brought near: rows lie anywhere, which takes its time."""
+    """Prefetch the features of a node: rows are scattered in memory, which takes time."""
     for e in range(start, end, LINE):
         prefetch(x_indices, e)
         prefetch(x_data, e)
@@ -157,9 +157,9 @@ def add_products_gradient(out, starts, ends, x_indices, x_data, wanted, count, g
 
 @part
 def relu_and_drop(h, count, threshold, key, words):
-    """ReLU, then dropout by ``key``; both in place. ``dropout.py`` says who is kept.
+    """ReLU, then dropout by ``key``; both in place. ``dropout.py`` defines what is kept.
 
-    ``words`` is room for one number a row and eight columns.
+    ``words`` is scratch memory for one number for each row and eight columns.
     """
     values = h.ravel()
     size = count * h.shape[1]
@@ -182,7 +182,7 @@ def relu_and_drop(h, count, threshold, key, words):
 
 @part
 def relu_and_drop_gradient(gradient, h, count, threshold):
-    """The gradient before ReLU and dropout, from the one behind them; in place."""
+    """The gradient before ReLU and dropout, from the one after them; in place."""
     scale = np.float32(256 / (256 - threshold))
     before, behind = gradient.ravel(), h.ravel()
     for e in range(count * h.shape[1]):
@@ -191,7 +191,7 @@ def relu_and_drop_gradient(gradient, h, count, threshold):
 
 @part
 def normalize(h, count, length):
-    """Each row to unit length, in place; ``length`` becomes what it had."""
+    """Scale each row to unit length, in place; stores its former length in ``length``."""
     for i in range(count):
         square = np.float32(0)
         for k in range(h.shape[1]):
@@ -203,7 +203,7 @@ def normalize(h, count, length):
 
 @part
 def normalize_gradient(gradient, h, count, length):
-    """The gradient before ``normalize``, from the one behind it; in place."""
+    """The gradient before ``normalize``, from the one after it; in place."""
     for i in range(count):
         along = np.float32(0)
         for k in range(h.shape[1]):
@@ -229,7 +229,7 @@ def add_transposed_product(out, a, count, table):
 
 @part
 def transpose(out, table):
-    """``out = tableᵀ``; ``out`` may have more columns, which stay as they are."""
+    """``out = tableᵀ``; if ``out`` has more columns, they stay as they are."""
     for k in range(table.shape[0]):
         for m in range(table.shape[1]):
             out[m, k] = table[k, m]
@@ -245,9 +245,9 @@ def add_row_sum(out, rows, count):
 
 @part
 def loss_and_gradient(logits, y, begin, count, gradient):
-    """Eq. (2) summed over a batch, whose labels begin at ``begin``.
+    """Eq. (2) summed over a batch whose labels begin at ``begin``.
 
-    ``gradient`` becomes that of its mean.
+    Writes the gradient of its mean to ``gradient``.
     """
     total = 0.0
     for i in range(count):
@@ -267,7 +267,7 @@ def loss_and_gradient(logits, y, begin, count, gradient):
 
 @part
 def update(weight, gradient, first, second, settings):
-    """A step of the optimizer on one weight, laid out flat; its gradient becomes zero.
+    """A step of the optimizer on one weight, as a flat array; resets its gradient to zero.
 
     ``settings`` are the step's number, the kind of optimizer, η and the weight decay.
     """

@@ -16,7 +16,7 @@ def with_stamp(stamp: int) -> Any:
     def add_product(starts, ends, indices, scale, shared, h, out):
         """``out[i] += Σ_e scale[e] · h[indices[e]]``, e from ``starts[i]`` to ``ends[i]``.
 
-        With ``shared``, all of row i have the factor ``scale[i]``.
+        With ``shared``, all of row i has the factor ``scale[i]``.
         """
         for i in range(len(starts) if stamp > 0 else 0):
             first, stride = (i, 0) if shared else (0, 1)

@@ -1,8 +1,8 @@
 """Queries on full neighborhoods compiled for CPUs: two layers and the head in one call.
 
-The same formulas as ``GraphSage.on_graph``; the tests hold both together. Where several owners
-query at a time, none of them holds up another: one call gives Python's lock away once, many
-short ones wait for it many times.
+The same formulas as ``GraphSage.on_graph``; the tests compare both. If several owners query at
+a time, none blocks another: one call releases Python's lock once, many short ones would wait
+for it many times.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def add_features(out, v, features, weight):
 
 @part
 def add_mean(out, i, h, v, links, share):
-    """``out[i] +=`` the mean of ``h`` over the neighbors of v; ``share`` is room for one."""
+    """``out[i] +=`` the mean of ``h`` over the neighbors of v; ``share`` is scratch memory."""
     indptr, indices = links
     share[0] = np.float32(1 / max(indptr[v + 1] - indptr[v], 1))
     add_rows(out, i, indices, share, 0, 0, indptr[v], indptr[v + 1], h)
@@ -64,7 +64,7 @@ def relu(h, i):
 
 @part
 def normalize(h, i):
-    """Row i to unit length, in place."""
+    """Scale row i to unit length, in place."""
     square = np.float32(0)
     for k in range(h.shape[1]):
         square += h[i, k] * h[i, k]
@@ -77,10 +77,10 @@ def with_stamp(stamp: int) -> Any:
     """The query, as a function that closes over ``stamp``; see ``kept_on_disk``."""
 
     def logits(nodes, links, features, weights, head, out):
-        """``out[i]`` becomes the logits of ``nodes[i]``, from all neighbors.
+        """Write the logits of ``nodes[i]``, from all neighbors, to ``out[i]``.
 
-        Layer 1 is computed for ``nodes`` and their neighbors alone. The arguments are those
-        of ``epoch``, but for the head's weights: they are transposed.
+        Layer 1 is computed only for ``nodes`` and their neighbors. The arguments are those of
+        ``epoch``, except that the head's weights are transposed.
         """
         w1_own, w1_near, b1, w2_own, w2_near, b2, w_head_t, b_head = weights
         count, d1, d2 = len(links[0]) - 1 if stamp > 0 else 0, len(b1), len(b2)

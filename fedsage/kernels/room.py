@@ -1,4 +1,4 @@
-"""Room for the compiled training step to work in."""
+"""Scratch memory for the compiled training step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SIZES = 4  # kept at a time
 
 
 class Workspace(NamedTuple):
-    """Room for one batch: what the kernel computes and forgets."""
+    """Memory for one batch: what the kernel computes and forgets."""
 
     position: Array  # of a node among the inputs
     inputs: Array  # the distinct nodes of the batch, its neighbors and theirs
@@ -55,7 +55,7 @@ class Workspace(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What the room for a batch depends on."""
+    """What the memory for a batch depends on."""
 
     nodes: int  # of the graph, or more
     features: int
@@ -63,7 +63,7 @@ class Sizes(NamedTuple):
     batch: int
     fanouts: tuple[int, int]
     widths: tuple[int, int]
-    head: int  # width of what goes into the head, 0 where there is none
+    head: int  # width of the head's input, 0 if there is no head
     classes: int
 
 
@@ -74,7 +74,7 @@ def sizes_of(
     batch_size: int,
     fanouts: tuple[int, ...],
 ) -> Sizes:
-    """Graphs of about the same size share one: their nodes are rounded up."""
+    """Sizes rounded up, so that graphs of about the same size share memory."""
     nodes = 1 << (num_nodes - 1).bit_length()
     first, second = fanouts
     d2 = len(weights[5])
@@ -95,10 +95,10 @@ SPARE: dict[Sizes, list[Workspace]] = {}
 
 @contextmanager
 def borrowed(sizes: Sizes) -> Iterator[Workspace]:
-    """Room that nobody else uses until it is given back.
+    """Memory that nobody else uses until it is returned.
 
-    Fresh memory costs up to a tenth of a short epoch, so room is kept for the next one.
-    The kernel leaves it as it found it.
+    Fresh memory costs up to a tenth of a short epoch, so it is kept for the next one. The
+    kernel leaves it as it found it.
     """
     if len(SPARE) >= MOST_SIZES and sizes not in SPARE:
         SPARE.clear()
@@ -112,7 +112,7 @@ def borrowed(sizes: Sizes) -> Iterator[Workspace]:
 
 
 def aligned(*size: int) -> Array:
-    """Zeros that begin where a cache line does: rows then take no more lines than they must."""
+    """Zeros that begin at a cache line, so that rows touch as few lines as possible."""
     count = prod(size)
     room = np.zeros(count + LINE, np.float32)
     start = -room.ctypes.data % (4 * LINE) // 4
@@ -120,7 +120,7 @@ def aligned(*size: int) -> Array:
 
 
 def workspace(sizes: Sizes) -> Workspace:
-    """Room for the largest batch there can be."""
+    """Memory for the largest possible batch."""
     fan_1, fan_2 = sizes.fanouts
     d_x, (d1, d2), classes, d_head = sizes.features, sizes.widths, sizes.classes, sizes.head
     b = sizes.batch

@@ -1,1 +1,1 @@
-"""Weights and formulas; knows graphs, knows no owners."""
+"""Weights and formulas; uses graphs, knows nothing of owners."""

@@ -1,6 +1,6 @@
-"""What a classifier F must offer, whatever it is made of, and how one is built by its name.
+"""What every classifier F must offer, and how one is built by its name.
 
-A model of ours is one file: a subclass of ``Backbone`` with ``on_edges`` and a name. A user's
+One of our models is one file: a subclass of ``Backbone`` with ``on_edges`` and a name. A user's
 is any ``torch.nn.Module`` with ``forward(x, edge_index)``.
 """
 
@@ -33,7 +33,7 @@ RUN = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All that it takes to build a classifier whose weights fit."""
+    """Everything needed to build a classifier whose weights fit."""
 
     num_features: int
     num_classes: int
@@ -41,10 +41,10 @@ class Shape:
 
 
 class Backbone(nn.Module):
-    """F with its weights φ, whose first values a subclass draws from ``generator``.
+    """F with its weights φ, whose initial values a subclass draws from ``generator``.
 
-    ``kernel`` says whether compiled code may be used: where there is some (``auto``), always
-    (``fused``: it is an error if there is none) or never (``torch``).
+    ``kernel`` says whether to use compiled code: if there is any (``auto``), always
+    (``fused``: an error if there is none) or never (``torch``).
     """
 
     trains_on_links: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class Backbone(nn.Module):
     ) -> Logits:
         """The logits of all rows, from their features and the links among them.
 
-        The one method that a subclass has to have; the others are made of it. With a
+        The one method that a subclass must have; the others are built on it. With a
         ``generator`` it is training, and dropout draws from it.
         """
         raise NotImplementedError
@@ -70,8 +70,8 @@ class Backbone(nn.Module):
         """The logits of a batch on its sampled neighborhoods, with a gradient.
 
         Args:
-            rows: Features of the first hop's inputs, of which the first are the batch.
-            hops: The neighborhoods, first layer first; none, if no link is to be used.
+            rows: Features of the first hop's inputs; the batch comes first.
+            hops: The neighborhoods, first layer first; none to use no links.
             generator: Given in training; dropout draws from it.
         """
         batch = hops[-1].mean.shape[0] if hops else rows.shape[0]
@@ -91,22 +91,22 @@ class Backbone(nn.Module):
         generated: Float[Tensor, "generated d_x"],
         of: Int[Array, " generated"],
     ) -> Logits:
-        """The logits of a batch whose nodes were just given generated neighbors.
+        """The logits of a batch whose nodes have just been given generated neighbors.
 
-        With a gradient in the generated features: that is how the classifier teaches the
+        With a gradient in the generated features: this is how the classifier teaches the
         generator (Eq. 5).
 
         Args:
             rows: Features of the first hop's inputs.
             hops: Real neighborhoods of the batch, first layer first.
             generated: Features of the generated neighbors.
-            of: The node of the batch that each of them hangs on.
+            of: The node of the batch that each of them belongs to.
         """
         edges = with_generated(edges_of_hops(hops, rows.shape[0]), of)
         return self.on_edges(Stacked(rows, generated), edges)[: hops[-1].mean.shape[0]]
 
     def uncompiled(self) -> str | None:
-        """What there is no compiled code for; None where there is."""
+        """What there is no compiled code for, or None."""
         return f"backbone '{self.shape.model.backbone}'"
 
     def compiled_epoch(
@@ -117,23 +117,23 @@ class Backbone(nn.Module):
         classifier: ClassifierConfig,
         generator: np.random.Generator,
     ) -> float:
-        """``torch_epoch`` by compiled code, where there is some."""
+        """``torch_epoch`` by compiled code, if there is any."""
         raise NotImplementedError
 
     @property
     def chosen_kernel(self) -> Literal["fused", "torch"]:
-        """What trains and answers; refuses ``fused`` where there is no compiled code."""
+        """The kernel for training and queries; refuses ``fused`` without compiled code."""
         reason = None if self.kernel == "torch" else self.uncompiled()
         if self.kernel == "fused" and reason:
             raise ConfigError(
-                f"run.kernel is 'fused', but that kernel does not do {reason}. "
-                "Take run.kernel=auto or run.kernel=torch."
+                f"run.kernel is 'fused', but that kernel does not support {reason}. "
+                "Use run.kernel=auto or run.kernel=torch."
             )
         return "torch" if self.kernel == "torch" or reason else "fused"
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
 
@@ -149,13 +149,13 @@ class OwnModule(Backbone):
         self.name = kind.__name__
         if held := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(
-                f"{self.name} keeps statistics besides its weights (buffer '{held[0]}'), as "
-                "BatchNorm does, and owners do not share those. Take a layer without them, "
-                "e.g. LayerNorm."
+                f"{self.name} keeps statistics besides its weights (buffer '{held[0]}'), like "
+                "BatchNorm, and owners do not share those. Use a layer without them, e.g. "
+                "LayerNorm."
             )
         if not list(self.module.parameters()):
             raise ConfigError(
-                f"{self.name} has no weights, so that there is nothing to train. Give it some "
+                f"{self.name} has no weights, so there is nothing to train. Give it some "
                 "layers."
             )
 
@@ -174,7 +174,7 @@ class OwnModule(Backbone):
         seen = tuple(getattr(logits, "shape", ()))
         if seen != wanted:
             raise ConfigError(
-                f"{self.name}.forward gave {type(logits).__name__} of shape {seen} for "
+                f"{self.name}.forward returned {type(logits).__name__} of shape {seen} for "
                 f"{wanted[0]} nodes and {wanted[1]} classes. Have it return logits of shape "
                 f"{wanted}."
             )
@@ -187,7 +187,7 @@ def new_model(
     device: str = RUN.device,
     kernel: Kernel = RUN.kernel,
 ) -> Backbone:
-    """The classifier that ``shape`` names; its first weights come from ``generator``."""
+    """The classifier that ``shape`` names, with initial weights from ``generator``."""
     kind = BACKBONES.find(shape.model.backbone).thing
     model: Backbone
     if issubclass(kind, Backbone):
@@ -199,14 +199,14 @@ def new_model(
 
 
 def named(model: str | type[nn.Module]) -> str:
-    """What to write as ``model.backbone``; a class is registered under its own name."""
+    """The value of ``model.backbone``; a class is registered under its own name."""
     if isinstance(model, str):
         return model
     return BACKBONES.named(model)
 
 
 def is_ours(name: str) -> bool:
-    """Whether a name means a backbone of this package; nothing of a user's is run to tell."""
+    """Whether a name means a backbone of this package; runs no code of a user's."""
     entry = None if is_file(name) else BACKBONES.ours().get(name)
     return entry is not None and entry.module.startswith(f"{BACKBONES.home}.")
 

@@ -1,4 +1,4 @@
-"""GraphSage of two layers by compiled code, on torch's own weights: an epoch and a query."""
+"""A two-layer GraphSage by compiled code, on torch's own weights: an epoch and a query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def epoch(
     classifier: ClassifierConfig,
     generator: np.random.Generator,
 ) -> float:
-    """``torch_epoch`` by the compiled kernel: weights and moments are changed in place."""
+    """``torch_epoch`` by the compiled kernel: changes weights and moments in place."""
     order = nodes[generator.permutation(len(nodes))]
     moments, step = moments_of(optimizer, weights)
     loss = door.epoch(
@@ -60,12 +60,12 @@ def logits(weights: list[Tensor], head: Head, graph: Graph, nodes: NodeIds) -> L
 
 
 def arrays_of(weights: list[Tensor]) -> Arrays:
-    """The memory of weights."""
+    """The memory of weights, as arrays."""
     return tuple(weight.detach().numpy() for weight in weights)
 
 
 def features_of(graph: Graph) -> Arrays:
-    """The arrays that X is made of."""
+    """The arrays that make up X."""
     x = graph.x
     return (x,) if isinstance(x, np.ndarray) else (x.indptr, x.indices, x.data)
 
@@ -73,9 +73,9 @@ def features_of(graph: Graph) -> Arrays:
 def moments_of(
     optimizer: torch.optim.Optimizer, weights: list[Tensor]
 ) -> tuple[tuple[Arrays, Arrays], float]:
-    """Both moments of each weight, laid out flat, and how many steps the optimizer has made.
+    """Both moments of each weight, as flat arrays, and how many steps the optimizer has made.
 
-    They are the optimizer's own, so that it finds them changed; SGD has none.
+    They are the optimizer's own memory, so changes reach it; SGD has none.
     """
     if isinstance(optimizer, torch.optim.SGD):
         nothing = (np.empty(0, np.float32),) * len(weights)

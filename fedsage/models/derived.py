@@ -1,8 +1,8 @@
-"""An optimizer's memory without sending it: what follows from changes that all have seen.
+"""An optimizer's moments without sending them: derived from changes that all have seen.
 
-Adam's first moment follows from the changes of all rounds, its second is kept as the means of
-rows and columns. So everybody knows, before a round, how far momentum and weight decay
-alone will take φ.
+Adam's first moment follows from the changes of all rounds; its second is kept as the means of
+rows and columns. So everybody knows, before a round, how far momentum and weight decay alone
+will move φ.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from torch import Tensor
 from fedsage.config import ClassifierConfig
 from fedsage.models.parameters import Parameters
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as torch has them
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch
 ROWS, COLUMNS = "rows/", "columns/"
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many steps the optimizer has taken: in all, and in the last round."""
+    """How many steps the optimizer has taken: in total, and in the last round."""
 
     steps: float
     last: float
 
     def after(self, more: float) -> Pace:
-        """One round later."""
+        """The pace one round later."""
         return Pace(self.steps + more, more)
 
     def carried(self, ahead: float) -> float:
-        """How many steps along its first moment Adam takes in the next ``ahead``."""
+        """How far Adam moves in ``ahead`` steps, in steps along its first moment."""
         start = self.steps
         return sum(BETA_1**k / (1 - BETA_1 ** (start + k)) for k in whole(ahead))
 
     def pulled(self, ahead: float) -> float:
-        """How many steps along a constant gradient Adam takes in the next ``ahead``."""
+        """How far Adam moves in ``ahead`` steps, in steps along a constant gradient."""
         start = self.steps
         return sum((1 - BETA_1**k) / (1 - BETA_1 ** (start + k)) for k in whole(ahead))
 
 
 def whole(steps: float) -> range:
-    """The steps of a round, which are a mean over owners."""
+    """The steps of a round as whole numbers; ``steps`` is a mean over owners."""
     return range(1, 1 + max(1, round(steps)))
 
 
 def has_moments(how: ClassifierConfig) -> bool:
-    """Whether moments are shared, and so have to follow from something."""
+    """Whether moments are shared, and so have to be derived."""
     return how.moments == "averaged" and how.optimizer != "sgd"
 
 
@@ -60,13 +60,13 @@ def expected_change(
     pace: Pace,
     how: ClassifierConfig,
 ) -> Tensor:
-    r"""How far momentum and weight decay take a weight in a round, whatever the data.
+    r"""How far momentum and weight decay move a weight in a round, whatever the data.
 
     Args:
-        weight: As all have it before the round.
-        first: The first moment, where moments are shared.
-        root: :math:`\sqrt{\hat v}`, where it is known.
-        pace: Of the optimizer; the next round is taken to be like the last.
+        weight: The common value before the round.
+        first: The first moment, if moments are shared.
+        root: :math:`\sqrt{\hat v}`, if known.
+        pace: Of the optimizer; the next round is assumed to be like the last.
         how: Its settings.
     """
     if first is None or root is None:
@@ -83,12 +83,12 @@ def next_first(
 ) -> Tensor:
     r"""The first moment after a round, as a constant gradient would have left it.
 
-    Of K steps with gradient g, momentum apart, Adam makes a change of
-    :math:`-\eta g / \sqrt{\hat v}` times those that ``pulled`` counts.
+    In K steps with gradient g, apart from momentum, Adam makes a change of
+    :math:`-\eta g / \sqrt{\hat v}` times the steps that ``pulled`` counts.
 
     Args:
         first: Before the round.
-        new: How far the round took the weight beyond what was expected.
+        new: How far the round moved the weight beyond what was expected.
         weight: Before the round.
         root: :math:`\sqrt{\hat v}` after it.
         pace: After it.
@@ -103,7 +103,7 @@ def next_first(
 
 
 def moments_for(name: str, first: Tensor, root: Tensor, pace: Pace) -> Parameters:
-    """Adam's memory of a weight, as torch keeps it."""
+    """Adam's moments of a weight, as torch stores them."""
     return {
         f"{name}.step": torch.tensor(pace.steps, dtype=torch.float32),
         f"{name}.exp_avg": first,
@@ -122,7 +122,7 @@ def factored(name: str, second: Tensor, steps: float) -> Parameters:
 
 
 def root_sizes(weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """How many roots there are in each factor of all second moments."""
+    """How many roots each factor of the second moments has."""
     sizes: dict[str, int] = {}
     for name, weight in weights.items():
         sizes[ROWS + name] = len(weight) if weight.ndim else 1

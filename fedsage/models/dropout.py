@@ -1,8 +1,8 @@
-"""Which hidden values dropout keeps: a function of a key alone, the same in every kernel.
+"""Which hidden values dropout keeps: depends only on a key, the same in every kernel.
 
 Values are numbered in row-major order. Eight of them share one word of the SplitMix64
-sequence that starts at the key, one byte each; a value is kept if its byte reaches the
-threshold. So shares come in steps of 1/256.
+sequence that starts at the key, one byte each; a value is kept if its byte is at least the
+threshold. So dropout shares come in steps of 1/256.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from jaxtyping import Bool, UInt64
 
 from fedsage.shapes import Array
 
-KEYS = 2.0**53  # as many as a random float tells apart
-KEY_STRIDE = 1 << 8  # between draws, so that layers may add their number
+KEYS = 2.0**53  # as many as a random float can distinguish
+KEY_STRIDE = 1 << 8  # between draws, so that layers can add their number
 
 
 def dropout_key(generator: np.random.Generator) -> int:
@@ -22,17 +22,17 @@ def dropout_key(generator: np.random.Generator) -> int:
 
 
 def threshold(share: float) -> int:
-    """The byte from which on a value is kept."""
+    """The smallest byte for which a value is kept."""
     return round(share * 256)
 
 
 def kept_scale(share: float) -> float:
-    """What kept values are multiplied by, so that the mean stays."""
+    """The factor for kept values that preserves the mean."""
     return 256 / (256 - threshold(share))
 
 
 def kept(count: int, share: float, key: int) -> Bool[Array, " count"]:
-    """For each of ``count`` values whether it is kept."""
+    """For each of ``count`` values, whether it is kept."""
     words = split_mix(np.uint64(key % 2**64), -(-count // 8))
     return words.astype("<u8").view(np.uint8)[:count] >= threshold(share)
 

@@ -1,4 +1,4 @@
-"""Links among some rows of features: of a whole graph, of a batch, of a batch just mended."""
+"""Links among some rows of features: of a whole graph, a batch, or a mended batch."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from fedsage.shapes import Array, SparseMatrix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Who hears whom: row v of ``adjacency`` has the neighbors of v that are among the rows.
+    """Links between rows: row v of ``adjacency`` has the neighbors of v among the rows.
 
-    ``adjacency[v, u]`` says how many links of v the one to u stands for: one, where all of
-    them are there; more, where u was drawn among many. ``degrees`` count all of them.
+    ``adjacency[v, u]`` says how many links of v the one to u stands for: one if all of them
+    are present, more if u was drawn among many. ``degrees`` counts all links.
     """
 
     adjacency: SparseMatrix
     degrees: Float[Array, " rows"]
 
     def index(self, device: torch.device) -> Int[Tensor, "2 E"]:
-        """Pairs of a neighbor and the row that hears it."""
+        """Pairs of a neighbor and the row that it is a neighbor of."""
         rows = np.repeat(np.arange(len(self.degrees)), np.diff(self.adjacency.indptr))
         pairs = np.stack([self.adjacency.indices.astype(np.int64), rows])
         return torch.from_numpy(pairs).to(device)
 
     @property
     def cut_off(self) -> Bool[Array, " rows"]:
-        """Rows at the rim of a batch: they have neighbors, but none of them was drawn."""
+        """Rows at the edge of a batch: they have neighbors, but none of them was drawn."""
         return (np.diff(self.adjacency.indptr) == 0) & (self.degrees > 0)
 
 
@@ -52,8 +52,8 @@ def edges_of_graph(graph: Graph) -> Edges:
 def edges_of_hops(hops: Sequence[Hop], num_rows: int) -> Edges:
     """The union of all draws of a batch, among the inputs of its first hop.
 
-    A node that was drawn for in several hops hears all of its draws. Without hops there are
-    no links.
+    A node that was drawn for in several hops has all of its draws as neighbors. Without hops
+    there are no links.
     """
     drawn = [hop.mean.tocoo() for hop in hops]
     rows, columns = (
@@ -62,13 +62,13 @@ def edges_of_hops(hops: Sequence[Hop], num_rows: int) -> Edges:
     )
     shares = np.concatenate([np.empty(0, np.float32), *(one.data for one in drawn)])
     degrees = (hops[0].degrees if hops else np.zeros(num_rows)).astype(np.float32)
-    times = np.bincount(rows, weights=shares, minlength=num_rows)  # that a row was drawn for
+    times = np.bincount(rows, weights=shares, minlength=num_rows)  # draws for each row
     shares = shares * (degrees / np.maximum(times, 1)).astype(np.float32)[rows]
     return Edges(csr_array((shares, (rows, columns)), shape=(num_rows,) * 2), degrees)
 
 
 def with_generated(edges: Edges, of: Int[Array, " generated"]) -> Edges:
-    """The same with further rows, each linked both ways with the one that it hangs on."""
+    """The same with more rows, each linked both ways to the row it belongs to."""
     before, more = len(edges.degrees), len(of)
     new = before + np.arange(more)
     held = edges.adjacency.tocoo()
@@ -81,7 +81,7 @@ def with_generated(edges: Edges, of: Int[Array, " generated"]) -> Edges:
 
 
 def smoothed(h: Hidden, edges: Edges) -> Hidden:
-    r"""Each row with its neighbors' mixed in.
+    r"""Each row with its neighbors' rows mixed in.
 
     :math:`\tilde D^{-1/2} \tilde A \tilde D^{-1/2} h`, where :math:`\tilde A` has a link from
     every row to itself, and :math:`\tilde D` its degrees

@@ -1,4 +1,4 @@
-"""GAT: every layer attends to some neighbors more than to others (Veličković et al., 2018)."""
+"""GAT: every layer attends to some neighbors more than others (Veličković et al., 2018)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOPE = 0.2  # of the leaky ReLU on scores, as in the paper
 
 
 class GatLayer(nn.Module):
-    """One layer: some heads side by side, each with an attention of its own."""
+    """One layer: several heads side by side, each with its own attention."""
 
     def __init__(
         self, d_in: int, d_out: int, heads: int, generator: np.random.Generator
@@ -43,7 +43,7 @@ class GatLayer(nn.Module):
         values = product(h, self.weight)
         rows = torch.arange(len(values), device=values.device)
         u, v = edges.index(values.device)
-        u, v = torch.cat([rows, u]), torch.cat([rows, v])  # everyone hears itself
+        u, v = torch.cat([rows, u]), torch.cat([rows, v])  # every row attends to itself too
         links = torch.tensor(edges.adjacency.data, device=values.device)
         links = torch.cat([torch.ones_like(rows, dtype=links.dtype), links])
         order = torch.argsort(v, stable=True)
@@ -68,7 +68,7 @@ class GatLayer(nn.Module):
 def attention(
     scores: Float[Tensor, " E"], links: Float[Tensor, " E"], v: Int[Tensor, " E"], num_rows: int
 ) -> Float[Tensor, " E"]:
-    """Softmax over all that a row hears, each as often as it counts."""
+    """Softmax over the neighbors of each row, each counted as often as its links."""
     top = torch.full((num_rows,), -torch.inf, device=scores.device)
     top = top.scatter_reduce(0, v, scores.detach(), "amax")
     shares = links * torch.exp(scores - top[v])
@@ -84,15 +84,15 @@ class GAT(Layers):
         attentive = model.widths[:-1] if model.head == "direct" else model.widths
         if any(width % model.heads for width in attentive):
             raise ConfigError(
-                f"model.widths {list(attentive)} cannot be shared out among model.heads "
-                f"{model.heads}. Take widths that are multiples of it."
+                f"model.widths {list(attentive)} cannot be divided among model.heads "
+                f"{model.heads}. Use widths that are multiples of it."
             )
         super().__init__(shape, generator)
 
     def new_layer(
         self, k: int, d_in: int, d_out: int, generator: np.random.Generator
     ) -> nn.Module:
-        """A layer of GAT; one that puts out logits has a single head, as in the paper."""
+        """A layer of GAT; one that outputs logits has a single head, as in the paper."""
         model = self.shape.model
         logits = model.head == "direct" and k + 1 == len(model.widths)
         return GatLayer(d_in, d_out, 1 if logits else model.heads, generator)

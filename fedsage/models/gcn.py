@@ -22,7 +22,7 @@ class GcnLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_out))
 
     def forward(self, h: Inputs, edges: Edges) -> Hidden:
-        """Weigh, then mix.
+        """Apply the weights, then mix neighbors.
 
         Note:
             On sampled neighborhoods the sum over neighbors is estimated from those drawn; all

@@ -39,13 +39,13 @@ class GenState:
 
     weights: Parameters  # of NeighGen, and of the φ in Eq. (5)
     moments: Parameters
-    picked: Int[Tensor, " nodes"]  # ever the nearest to what others generated
-    told: Parameters  # H^g_i as others hold it; empty where they hold nothing
-    told_at: int  # since that round
+    picked: Int[Tensor, " nodes"]  # nodes that were ever the nearest to what others generated
+    told: Parameters  # H^g_i as others hold it; empty if they hold nothing
+    told_at: int  # in which round they got it
 
 
 class GenLearner:
-    """What procedures C, D and E work on; every stream comes from ``(seed, owner, t)``."""
+    """What procedures C, D and E work on; streams depend only on ``(seed, owner, t)``."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class GenLearner:
         own_seed: int,
     ) -> None:
         self.owner, self.graph, self.settings, self.seed = owner, graph, neighgen, seed
-        self.own_seed = own_seed  # of draws that others need not repeat
+        self.own_seed = own_seed  # for draws that others need not repeat
         self.fanouts, self.device = fanouts, torch.device(device)
         self.is_train: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.is_train[train] = True
@@ -72,18 +72,18 @@ class GenLearner:
         self.squares = squared_norms(graph.x)
         self.picked: Bool[Array, " V"] = np.zeros(graph.num_nodes, dtype=bool)
         self.impaired = self.impair(0)
-        self.held: dict[int, Held] = {}  # H^g of owners, this one's too, as all others have it
+        self.held: dict[int, Held] = {}  # H^g of all owners, as all others have it
         self.asked: tuple[int, Parameters] = (FIRST, {})  # a round, and the frame for answers
 
     def state(self) -> GenState:
-        """Weights, moments, which nodes were ever the nearest, and what others hold."""
+        """Weights, moments, the nodes that were ever the nearest, and what others hold."""
         picked = torch.from_numpy(np.flatnonzero(self.picked))
         weights, moments = parameters_of(self.models), moments_of(self.optimizer, self.models)
         told = self.held.get(self.owner, Held(FIRST, {}))
         return GenState(weights, moments, picked, told.hg, told.t)
 
     def restore(self, state: GenState) -> None:
-        """Go on from there."""
+        """Continue from that state."""
         self.models.load_state_dict(state.weights)
         load_moments(self.optimizer, self.models, state.moments)
         self.picked[:] = False
@@ -99,7 +99,7 @@ class GenLearner:
         )
 
     def begin(self, t: int) -> None:
-        """Hide other nodes, where every round is to have its own."""
+        """Hide other nodes, if every round is to hide its own."""
         if self.settings.fresh:
             self.impaired = self.impair(t)
 
@@ -136,8 +136,8 @@ class GenLearner:
         """The gradient of L^f_{other, i}, and the nodes that were nearest.
 
         Note:
-            It is zero where fewer than ``min_batch`` neighbors are generated from ``z``: it
-            would be made of too few rows of X_i to keep any of them to ourselves.
+            It is zero if fewer than ``min_batch`` neighbors are generated from ``z``: it would
+            depend on so few rows of X_i that it could reveal them.
         """
         load_parameters(self.guest, hg)
         z = z.to(self.device)

@@ -1,4 +1,4 @@
-"""One optimizer step of NeighGen with the local classifier (Eq. 5), and what it makes."""
+"""One optimizer step of NeighGen with the local classifier (Eq. 5), and generation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def draw_batch(
     device: torch.device,
     generator: np.random.Generator,
 ) -> Batch:
-    """Procedure C's V_i^t: random nodes of Ḡ_i, none twice."""
+    """Procedure C's V_i^t: random nodes of Ḡ_i, without repetition."""
     count = min(batch_size, len(impaired.kept))
     nodes = generator.permutation(len(impaired.kept))[:count]
     hops = sample_hops(impaired.graph, nodes, fanouts, generator)
@@ -79,16 +79,16 @@ def joint_losses(
     settings: NeighGenConfig,
     generator: np.random.Generator,
 ) -> Losses:
-    """Eq. (5) on one batch; of labels only those of training nodes are looked at.
+    """Eq. (5) on one batch; uses only the labels of training nodes.
 
     Args:
         neighgen: H^e and H^g.
-        classifier: The owner's own F, which is trained beside them and never leaves.
+        classifier: The owner's own F, trained together with them; it never leaves.
         impaired: Ḡ_i and what was hidden.
         batch: V_i^t.
         is_train: Which nodes of G_i are training nodes.
         settings: The λs.
-        generator: The stream of the noise.
+        generator: The stream for the noise.
     """
     z = embed(neighgen, batch)
     num_missing = torch.from_numpy(impaired.num_missing[batch.nodes].astype(np.float32))
@@ -110,10 +110,10 @@ def joint_losses(
 def generated_neighbors(
     neighgen: NeighGen, graph: Graph, settings: NeighGenConfig, generator: np.random.Generator
 ) -> Generated:
-    """What NeighGen attaches to the nodes of G_i (Sec. 4.1, neighbor generation).
+    """The neighbors that NeighGen attaches to the nodes of G_i (Sec. 4.1).
 
-    Nodes are gone through in batches, so that no more than a few thousand dense rows are
-    there at a time.
+    Nodes are processed in batches, so that at most a few thousand dense rows are in memory at
+    a time.
     """
     z = neighgen.encoder.on_graph(graph)
     per_batch = max(1, ROWS_AT_A_TIME // settings.at_most)

@@ -25,7 +25,7 @@ from fedsage.models.sparse import (
 )
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
-ROWS = 8192  # of a large table computed at a time
+ROWS = 8192  # of a large table that are computed at a time
 
 
 class SageLayer(nn.Module):
@@ -47,17 +47,17 @@ class SageLayer(nn.Module):
 
         Args:
             h_own: :math:`h_v^{k-1}` of the targets.
-            h_inputs: :math:`h_u^{k-1}` of all nodes that ``mean`` picks from.
+            h_inputs: :math:`h_u^{k-1}` of all nodes that ``mean`` selects from.
             mean: The mean aggregator as a matrix; its empty rows give zero.
 
         Note:
             A product with a concatenation is the sum of two products. The paper writes no
-            bias; we add one, which starts at zero.
+            bias; we add one that starts at zero.
         """
         return self.combine(h_own, sparse_product(mean, self.messages(h_inputs)))
 
     def messages(self, h: Inputs) -> Hidden:
-        """What neighbors hand on: sparse features weighted first, hidden layers as they are."""
+        """What neighbors pass on: sparse features weighted first, hidden layers as they are."""
         return sparse_product(h, self.phi_neighbors) if issparse(h) else h
 
     def combine(self, h_own: Inputs, aggregated: Hidden) -> Hidden:
@@ -80,7 +80,7 @@ class GraphSage(Layers):
     def on_hops(
         self, rows: Inputs, hops: Sequence[Hop], generator: np.random.Generator | None = None
     ) -> Logits:
-        """h^K, the logits of the last hop's targets: each layer on a hop of its own."""
+        """h^K, the logits of the last hop's targets: each layer on its own hop."""
         h, key = rows, self.dropout_key(generator)
         for k, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
             h = self.activate(layer(h[: hop.mean.shape[0]], h, hop.mean), k, key)
@@ -88,7 +88,7 @@ class GraphSage(Layers):
         return logits
 
     def on_graph(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
-        """By compiled code where there is some, else by torch; they differ by rounding."""
+        """By compiled code if there is any, else by torch; they differ by rounding."""
         if self.chosen_kernel == "torch":
             return self.torch_logits(graph, nodes)
         asked = np.arange(graph.num_nodes) if nodes is None else nodes
@@ -98,10 +98,9 @@ class GraphSage(Layers):
     def torch_logits(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
         """The logits of ``nodes``, or of every node, from all neighbors: layer by layer.
 
-        Rows are weighted before they are averaged: that moves as many numbers a link as the
-        layer puts out. The last layer is for ``nodes`` alone. Of what is as long as the graph
-        there are two tables at a time; memory that is new costs more than the sums that go
-        into it.
+        Rows are weighted before they are averaged: then each link moves only as many numbers as
+        the layer outputs. The last layer is only for ``nodes``. At most two tables as long as
+        the graph exist at a time; fresh memory costs more than the sums that go into it.
         """
         h: Inputs | NodeFeatures = graph.x
         for k, layer in enumerate(self.sage_layers):
@@ -109,7 +108,7 @@ class GraphSage(Layers):
             messages = zeros(graph.num_nodes, layer.phi_neighbors)
             add_weighted(messages, h, layer.phi_neighbors)
             if targets is not None:
-                h = h[targets.copy()]  # torch takes no array that is read-only
+                h = h[targets.copy()]  # torch takes no read-only array
             near = zeros(h.shape[0], messages)
             add_neighbor_means(near, graph, targets, messages)
             add_weighted(near, h, layer.phi_own)
@@ -129,7 +128,7 @@ class GraphSage(Layers):
         """h^K of the batch on the mended graph, from sampled real and all generated neighbors.
 
         Note:
-            Real neighbors keep the weight of all their number: with m real and n generated
+            Real neighbors keep the weight of their full number: with m real and n generated
             ones the aggregate is (m · mean of the drawn + sum of the generated) / (m + n). A
             generated node has one neighbor, its own v.
         """
@@ -157,7 +156,7 @@ class GraphSage(Layers):
         return logits
 
     def uncompiled(self) -> str | None:
-        """Compiled code is for CPUs and two layers without a norm between them."""
+        """What compiled code does not support: GPUs, other than two layers, norms; or None."""
         model = self.shape.model
         if self.device.type != "cpu":
             return f"device '{self.device}'"
@@ -173,7 +172,7 @@ class GraphSage(Layers):
         classifier: ClassifierConfig,
         generator: np.random.Generator,
     ) -> float:
-        """Weights and moments are changed in place."""
+        """``torch_epoch`` by compiled code; changes weights and moments in place."""
         return compiled_sage.epoch(
             self.weights, self.shape.model, optimizer, graph, nodes, classifier, generator
         )
@@ -185,20 +184,20 @@ class GraphSage(Layers):
 
     @property
     def weights(self) -> list[Tensor]:
-        """All weights, in the order that compiled code takes them."""
+        """All weights, in the order that compiled code expects."""
         layers = [(one.phi_own, one.phi_neighbors, one.bias) for one in self.sage_layers]
         return [*(weight for layer in layers for weight in layer), *self.head.parameters()]
 
 
 def zeros(num_rows: int, like: Hidden) -> Hidden:
-    """A table as wide as another one, and where that is; a CPU's is zero when it is touched."""
+    """A zero table as wide as ``like``, on its device; on a CPU, memory is touched lazily."""
     return torch.from_numpy(np.zeros((num_rows, like.shape[1]), np.float32)).to(like.device)
 
 
 def add_neighbor_means(
     out: Hidden, graph: Graph, nodes: NodeIds | None, messages: Hidden
 ) -> None:
-    """``out +=`` the mean over the neighbors of ``nodes``, or of all, of what they hand on."""
+    """``out +=`` the mean over the neighbors of ``nodes``, or of all nodes, of ``messages``."""
     if out.device.type == "cpu":
         add_compiled_means(out, graph, nodes, messages)
     else:
@@ -207,7 +206,7 @@ def add_neighbor_means(
 
 
 def add_weighted(out: Hidden, h: Inputs | NodeFeatures, weight: Hidden) -> None:
-    """``out += h @ weight``; dense features go to a device some rows at a time."""
+    """``out += h @ weight``; dense features go to the device a few rows at a time."""
     if isinstance(h, torch.Tensor):
         out.addmm_(h, weight)
     elif isinstance(h, np.ndarray):
@@ -220,6 +219,6 @@ def add_weighted(out: Hidden, h: Inputs | NodeFeatures, weight: Hidden) -> None:
 
 
 def slices(num_rows: int) -> Iterator[slice]:
-    """All rows, some at a time."""
+    """All rows, a few at a time."""
     for start in range(0, num_rows, ROWS):
         yield slice(start, start + ROWS)

@@ -1,4 +1,4 @@
-"""H^g of an owner as all others hold it, to the bit."""
+"""H^g of an owner as all others hold it, bit for bit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Held:
     next: WeakValueDictionary[str, Held] = field(default_factory=WeakValueDictionary)
 
     def after(self, t: int, name: str, change: Callable[[], Parameters]) -> Held:
-        """After the change of that name, in round ``t``.
+        """The state after the change of that name, in round ``t``.
 
-        Owners in one process make it once, and hold one and the same.
+        Owners in one process compute it once and share the result.
         """
         key = f"{t} {name}"
         found = self.next.get(key) or Held(t, self.moved_by(change()))
@@ -34,12 +34,12 @@ class Held:
         return found
 
     def moved_by(self, change: Parameters) -> Parameters:
-        """The weights after it."""
+        """The weights after a change."""
         return {name: weight + change[name] for name, weight in self.hg.items()}
 
 
 @lru_cache(maxsize=1)
 def first_held(num_features: int, settings: NeighGenConfig, seed: int) -> Held:
-    """Before the first round all generators are alike, and known to all."""
+    """Before the first round, all generators are equal and known to all."""
     first = NeighGen(num_features, settings, generator(seed, "theta"))
     return Held(FIRST, parameters_of(first.hg))

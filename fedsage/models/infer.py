@@ -1,4 +1,4 @@
-"""Queries: what the classifier says of nodes, on full neighborhoods or on sampled ones."""
+"""Queries: the classifier's logits for nodes, on full or sampled neighborhoods."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def query_each(
     fanouts: Sequence[int],
     generators: Sequence[np.random.Generator],
 ) -> list[Logits]:
-    """Logits of several sets of nodes; full neighborhoods are gone through once for all.
+    """Logits of several sets of nodes; full neighborhoods are processed once for all.
 
-    Sampled ones are drawn for each set from a stream of its own.
+    Sampled ones are drawn for each set from its own stream.
     """
     if inference == "full":
         logits = model.on_graph(graph, np.concatenate(parts))

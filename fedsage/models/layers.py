@@ -1,4 +1,4 @@
-"""Models of one layer after the other with a head on top: what all of ours have in common."""
+"""Models of several layers with a head on top: what all of ours have in common."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Layers(Backbone):
     def new_layer(
         self, k: int, d_in: int, d_out: int, generator: np.random.Generator
     ) -> nn.Module:
-        """Layer k, to be called with features of all rows and the edges among them."""
+        """Layer k, to be called with the features of all rows and the links among them."""
         raise NotImplementedError
 
     def on_edges(
         self, h: Inputs, edges: Edges, generator: np.random.Generator | None = None
     ) -> Logits:
-        """One layer after the other, each on all rows."""
+        """Apply one layer after the other, each to all rows."""
         key = self.dropout_key(generator)
         for k, layer in enumerate(self.layers):
             h = self.activate(layer(h, edges), k, key)
@@ -65,7 +65,7 @@ class Layers(Backbone):
         return h if key is None else drop(h, model.dropout, key + k)
 
     def dropout_key(self, generator: np.random.Generator | None) -> int | None:
-        """What decides on dropout for one batch; None where nothing is dropped."""
+        """The key that decides dropout for one batch; None if nothing is dropped."""
         drops = generator is not None and threshold(self.shape.model.dropout) > 0
         return dropout_key(generator) if drops else None  # type: ignore[arg-type]
 

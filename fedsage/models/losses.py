@@ -22,7 +22,7 @@ def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Scalar:
         \mathcal{L}^c = -\frac{1}{|V_i^t|} \sum_{v \in V_i^t} \log \widetilde{y}_v[y_v]
 
     Note:
-        The paper prints the binary form for a one-hot label; we take the categorical one.
+        The paper prints the binary form for a one-hot label; we use the categorical one.
     """
     return F.cross_entropy(logits, y)
 
@@ -37,7 +37,7 @@ def degree_loss(
         L_1^S(\widetilde n_v - n_v)
 
     Args:
-        num_generated: :math:`\widetilde n_v` as dGen predicts it, before it is made whole.
+        num_generated: :math:`\widetilde n_v` as dGen predicts it, before rounding.
         num_missing: :math:`n_v`.
     """
     return F.smooth_l1_loss(num_generated, num_missing)
@@ -58,7 +58,7 @@ def feature_loss(
 
     Args:
         generated: All :math:`\widetilde x_v^p`, one after the other.
-        of: For each of them its v: a row of ``missing``.
+        of: The v of each of them: a row of ``missing``.
         missing: One row for each node of the batch, marking its hidden neighbors.
         x_hidden: :math:`X^h_i`.
 
@@ -91,14 +91,14 @@ def cross_subgraph_feature_loss(
         num_embeddings: :math:`|Z_i^t|`.
         x_other: :math:`X_j`, the features of every node of :math:`D_j`.
         squares: Their squared norms.
-        max_bytes: What the search may take.
+        max_bytes: How much memory the search may use.
 
     Returns:
         The loss, and the nearest node of each row. The weight :math:`\alpha` is applied in
         ``update_neighgen``.
 
     Note:
-        Which node is nearest has no gradient, how far it is does.
+        Which node is nearest has no gradient; how far it is does.
     """
     found = nearest(generated, x_other, squares, max_bytes)
     return squared_distance(generated, x_other, found) / num_embeddings, found
@@ -107,7 +107,7 @@ def cross_subgraph_feature_loss(
 def squared_distance(
     rows: Float[Tensor, "rows d_x"], x: NodeFeatures, nodes: NodeIds
 ) -> Scalar:
-    """The sum over k of ‖rows[k] − x[nodes[k]]‖²; by columns, as fGen's rows lie in memory."""
+    """The sum over k of ‖rows[k] − x[nodes[k]]‖²; by columns, fGen's memory layout."""
     real = torch.from_numpy(dense_columns(x, nodes))
     return F.mse_loss(rows.T, real.to(rows.device), reduction="sum")
 

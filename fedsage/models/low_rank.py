@@ -1,7 +1,7 @@
-"""Large weights by a few directions: Δ ≈ (Δ·Q)·Qᵀ.
+"""Large weights along a few directions: Δ ≈ (Δ·Q)·Qᵀ.
 
 A weight is a matrix with its longer side first. Q, the directions on the shorter side, is known
-to all, in multiples of 2⁻¹²: a product of whole numbers with it is exact, on any machine.
+to all, in multiples of 2⁻¹²: a product of integers with it is exact, on any machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Basis = Int[Tensor, "short rank"]
 
 
 def is_large(shape: torch.Size, rank: int) -> bool:
-    """Whether a weight has at most a third as many numbers in this rank."""
+    """Whether a weight of this rank has at most a third as many numbers."""
     long, short = sides(shape)
     return 3 * rank * (long + short) <= long * short
 
@@ -44,13 +44,13 @@ def as_weight(matrix: Float[Tensor, "long short"], shape: torch.Size) -> Float[T
 
 
 def rounded(directions: Float[Tensor, "short rank"]) -> Basis:
-    """An orthonormal basis of the columns' span, as all will have it."""
+    """An orthonormal basis of the columns' span, rounded as all will hold it."""
     q = torch.linalg.qr(directions.double()).Q
     return torch.round(q * 2**FINENESS).to(torch.int16).contiguous()
 
 
 def random_directions(side: int, rank: int, stream: Stream) -> Float[Tensor, "side rank"]:
-    """To begin with."""
+    """Random directions to start with."""
     return torch.from_numpy(stream.standard_normal((side, rank)))
 
 
@@ -60,5 +60,5 @@ def directions(basis: Basis) -> Float[Tensor, "short rank"]:
 
 
 def spanned(products: Float[Tensor, "long rank"], basis: Basis) -> Float[Tensor, "long short"]:
-    """(Δ·Q)·Qᵀ, in double precision: exact where the products are whole numbers of bits."""
+    """(Δ·Q)·Qᵀ, in double precision: exact if the products are integers of few bits."""
     return products.double() @ directions(basis).T

@@ -22,14 +22,14 @@ def nearest(
     squares: Float[Array, " V"],
     max_bytes: int,
 ) -> Int[Array, " rows"]:
-    """For each row the node of ``x`` at the smallest distance, the first of equals.
+    """For each row, the node of ``x`` at the smallest distance; the first if several are equal.
 
     Args:
         rows: Generated features.
         x: Features of all nodes to choose from.
         squares: Their ``squared_norms``.
-        max_bytes: What the table of distances may take on dense features, where nodes are
-            gone through in chunks. Sparse ones need no table.
+        max_bytes: Memory for the table of distances on dense features, whose nodes are
+            processed in chunks. Sparse ones need no table.
     """
     columns = np.ascontiguousarray(rows.detach().cpu().numpy().T)  # no copy of fGen's output
     if issparse(x):
@@ -56,7 +56,7 @@ def nearest_hidden(
     missing: SparseMatrix,
     x_hidden: NodeFeatures,
 ) -> tuple[NodeIds, NodeIds]:
-    """For each row the nearest of its own node's hidden neighbors.
+    """For each row, the nearest of its own node's hidden neighbors.
 
     Args:
         rows: Generated features.

@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Encoder(GraphSage):
-    """H^e: a K-layer GraphSage on the impaired graph; z_v = h_v^K. It never leaves home."""
+    """H^e: a K-layer GraphSage on the impaired graph; z_v = h_v^K. Never leaves the owner."""
 
     def __init__(
         self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
@@ -52,10 +52,9 @@ class DGen(nn.Module):
         r"""Eq. (3) left, :math:`\widetilde n_v = \sigma((\theta^d)^T \cdot z_v)`.
 
         Note:
-            The paper prints n_v, dGen's own target, in place of z_v. σ is softplus, a ReLU
-            whose gradient never dies: most nodes miss no neighbor, and a ReLU that has once
-            said so for all of them says so for ever. We add a bias, which starts at one
-            neighbor.
+            The paper prints n_v, dGen's own target, instead of z_v. σ is softplus, a ReLU whose
+            gradient never vanishes: most nodes miss no neighbor, and a ReLU that once predicts
+            zero for all of them always will. We add a bias, which starts at one neighbor.
         """
         return F.softplus(z @ self.theta_d + self.bias)
 
@@ -80,12 +79,12 @@ class FGen(nn.Module):
         r"""Eq. (3) right, :math:`\sigma((\theta^f)^T \cdot (z_v + \mathbf{N}(0, 1)))`.
 
         Note:
-            The paper draws one noise vector a node and has fGen put out many neighbors at
-            once. Ours puts out one, and is called with fresh noise for each neighbor: the
+            The paper draws one noise vector for each node and lets fGen output many neighbors
+            at once. Ours outputs one, and is called with fresh noise for each neighbor: the
             same weights serve them all, so that far fewer are exchanged.
 
-            In memory a feature's values for all neighbors lie side by side: the search for
-            the nearest node reads them so.
+            In memory, a feature's values for all neighbors are contiguous, as the search for
+            the nearest node reads them.
         """
         h = z + noise
         for theta_f, bias in zip(self.theta_f[:-1], self.bias[:-1], strict=True):
@@ -95,7 +94,7 @@ class FGen(nn.Module):
 
 
 class Hg(nn.Module):
-    """H^g = {dGen, fGen}: what an owner lets others run."""
+    """H^g = {dGen, fGen}: the part that other owners may run."""
 
     def __init__(
         self, num_features: int, neighgen: NeighGenConfig, generator: np.random.Generator
@@ -110,7 +109,7 @@ class Hg(nn.Module):
     ) -> tuple[Float[Tensor, "rows d_x"], Int[Array, " rows"]]:
         """Generated neighbors of the nodes whose embeddings are ``z``.
 
-        Whoever has ``z``, the weights and the same stream gets the same neighbors.
+        The same ``z``, weights and stream give the same neighbors anywhere.
 
         Returns:
             All x̃_v^p, one after the other, and for each of them the row of its v in ``z``.
@@ -142,7 +141,7 @@ def whole_counts(
 
     Note:
         No gradient flows through them. ``round`` is the paper's; ``draw`` rounds 0.3 up in
-        three cases of ten, so that small expectations are not rounded away.
+        three cases out of ten, so that small expectations are not rounded away.
     """
     values = np.nan_to_num(predicted.cpu().numpy().astype(np.float64))  # NaN shows in the loss
     drawn = settings.counts == "draw"
@@ -154,7 +153,7 @@ def sample_rows(num_generated: Int[Array, " batch"]) -> Int[Array, " rows"]:
     r"""R of Eq. (3): for each neighbor to be generated, the v that it is for.
 
     Note:
-        The paper samples :math:`\widetilde n_v` of fGen's outputs. Ours differ by their
-        noise alone, so drawing that many at random is the same as making that many.
+        The paper samples :math:`\widetilde n_v` of fGen's outputs. Ours differ only in
+        their noise, so drawing that many at random is the same as making that many.
     """
     return np.repeat(np.arange(len(num_generated)), num_generated)

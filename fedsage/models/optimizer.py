@@ -13,20 +13,20 @@ from fedsage.config import OptimizerName
 from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 
-MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # what Adam remembers of a weight
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}  # Adam's state of a weight
 
 
 def bare(step: Any) -> Any:
-    """A step without torch's guard, and without its profiler, which takes a fifth of it."""
+    """A step without torch's guard and profiler, which take a fifth of it."""
     plain: Any = torch.no_grad()(unwrap(step))
-    plain.hooked = True  # where this is not set, torch puts its profiler around
+    plain.hooked = True  # unless set, torch wraps its profiler around
     return plain
 
 
 class Quick:
-    """Methods without torch's guards, which load torch's compiler to keep it off them.
+    """Methods without torch's guards, which would load torch's compiler just to exclude them.
 
-    That would take a second or more of every process, and nothing of ours is compiled by it.
+    That would cost every process a second or more, and nothing of ours is compiled by it.
     """
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
@@ -34,19 +34,19 @@ class Quick:
 
 
 class Adam(Quick, torch.optim.Adam):
-    """torch's."""
+    """torch's Adam, without the guards."""
 
     step = bare(torch.optim.Adam.step)
 
 
 class AdamW(Quick, torch.optim.AdamW):
-    """torch's."""
+    """torch's AdamW, without the guards."""
 
     step = bare(torch.optim.AdamW.step)
 
 
 class SGD(Quick, torch.optim.SGD):
-    """torch's."""
+    """torch's SGD, without the guards."""
 
     step = bare(torch.optim.SGD.step)
 
@@ -64,7 +64,7 @@ def make_optimizer(
 
 
 def moments_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Parameters:
-    """A copy of what the optimizer remembers of each weight; empty before its first step."""
+    """A copy of the optimizer's state of each weight; empty before its first step."""
     return {
         f"{name}.{key}": value.detach().cpu().clone()
         for name, weight in model.named_parameters()
@@ -75,11 +75,11 @@ def moments_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Parameters
 def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Parameters
 ) -> None:
-    """Make the optimizer remember ``moments``, copied into what it holds already."""
+    """Copy ``moments`` into the optimizer's state."""
     weights = dict(model.named_parameters())
     shapes = {name: weight.shape for name, weight in weights.items()}
     if why := strange_moments(moments, shapes):
-        raise ProtocolError(f"An optimizer cannot go on with {why}. Start the run anew.")
+        raise ProtocolError(f"An optimizer cannot continue with {why}. Start a new run.")
     found: dict[str, Parameters] = {}
     for key, moment in moments.items():
         name, _, kind = key.rpartition(".")
@@ -97,9 +97,9 @@ def load_moments(
 def strange_moments(
     moments: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]
 ) -> str | None:
-    """Why these cannot be an optimizer's memories of weights of such shapes, if so.
+    """Why these cannot be an optimizer's moments of weights of such shapes, or None.
 
-    Of a weight it remembers all there is to remember, or nothing.
+    For each weight, it has all moments or none.
     """
     for key, moment in moments.items():
         name, _, kind = key.rpartition(".")

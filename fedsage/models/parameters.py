@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedsage.errors import ProtocolError
 from fedsage.shapes import SparseMatrix
 
-Parameters: TypeAlias = dict[str, Tensor]  # phi, theta_d, ...: one entry a weight
+Parameters: TypeAlias = dict[str, Tensor]  # phi, theta_d, ...: one entry for each weight
 Hidden: TypeAlias = Float[Tensor, "_ _"]  # h^k of some nodes
 if TYPE_CHECKING:
     Inputs: TypeAlias = Any  # SciPy has no types of its own
@@ -34,7 +34,7 @@ def parameters_of(model: nn.Module) -> Parameters:
 
 
 def load_parameters(model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
-    """Copy weights into ``model``: just those it has, of the shapes it has."""
+    """Copy weights into ``model``: exactly those it has, in the shapes it has."""
     weights = dict(model.named_parameters())
     for name in weights | dict(parameters):
         held, given = weights.get(name), parameters.get(name)
@@ -48,7 +48,7 @@ def load_parameters(model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
 
 
 def shape_of(weight: Tensor | None) -> str:
-    """For an error."""
+    """A weight's shape in words, for an error."""
     return "none" if weight is None else str(tuple(weight.shape))
 
 
@@ -60,7 +60,7 @@ def under(prefix: str, parameters: Mapping[str, Tensor]) -> Parameters:
 
 
 def sha256_of(parameters: Mapping[str, Tensor]) -> str:
-    """The checksum of all tensors in name order: equal if and only if every bit is."""
+    """The checksum of all tensors in order of name: equal if and only if every bit is."""
     digest = hashlib.sha256()
     for name in sorted(parameters):
         tensor = parameters[name].detach().cpu().contiguous()

@@ -1,6 +1,6 @@
-"""An MLP whose answers are passed on along links: APPNP (Gasteiger et al., 2019).
+"""An MLP whose predictions are propagated along links: APPNP (Gasteiger et al., 2019).
 
-Training looks at features alone and at no link; links come in when the model is queried.
+Training uses only features and no links; links are used when the model is queried.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class DenseLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_out))
 
     def forward(self, h: Inputs, edges: Edges) -> Hidden:
-        """No link is looked at."""
+        """Apply the layer; links are ignored."""
         return product(h, self.weight) + self.bias
 
 
 @backbone("propagate")
 class Propagate(Layers):
-    """An MLP on features alone, whose answers are passed on along links in queries."""
+    """An MLP on features alone, whose predictions are propagated along links in queries."""
 
     trains_on_links: ClassVar[bool] = False
 
@@ -46,7 +46,7 @@ class Propagate(Layers):
     def on_edges(
         self, h: Inputs, edges: Edges, generator: np.random.Generator | None = None
     ) -> Logits:
-        r"""The MLP's answers in training; elsewhere those of all rows, mixed by PageRank.
+        r"""The MLP's output in training; otherwise that of all rows, mixed by PageRank.
 
         .. math::
             z^0 = \mathrm{MLP}(x), \quad
@@ -55,8 +55,8 @@ class Propagate(Layers):
         with ``model.teleport`` for :math:`\alpha` and ``model.steps`` for the last k.
 
         Note:
-            In a sampled neighborhood nobody is drawn for the rows at its rim: these keep what
-            they say by themselves.
+            In a sampled neighborhood, no neighbors are drawn for the rows at its edge: these
+            keep their own output.
         """
         own = super().on_edges(h, edges, generator)
         if generator is not None:

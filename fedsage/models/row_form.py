@@ -1,4 +1,4 @@
-"""Generated rows in the form of real ones: sparse where those are, as long, as full."""
+"""Generated rows made to look like real ones: as sparse, as long."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torch import Tensor
 from fedsage.graph.graph import squared_norms
 from fedsage.shapes import FeatureRows, NodeFeatures, SparseMatrix
 
-ROWS_AT_A_TIME = 2048  # dense rows that are there at once
+ROWS_AT_A_TIME = 2048  # dense rows in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """What real rows look like, of which generated ones take over what is not None."""
+    """What real rows look like; generated ones adopt whatever is not None."""
 
     sparse: bool
-    words: int | None  # values of a row that are not zero
+    words: int | None  # values in a row that are not zero
     length: float | None
 
 
 def row_form_of(x: NodeFeatures, keep_words: bool, match_norms: bool) -> RowForm:
-    """The form of real features, found once for all that is generated.
+    """The form of real features, computed once for everything that is generated.
 
     Args:
         x: Real features.
-        keep_words: Where those are sparse, keep only the largest values of each row, as many
-            as real rows have on average.
+        keep_words: If they are sparse, keep only the largest values of each row, as many as
+            real rows have on average.
         match_norms: Make every row as long as real ones are (root mean square).
 
     Note:
         The paper attaches fGen's output as it is. A mean of many neighbors is shorter and
-        fuller than any of them; the two switches undo that.
+        denser than any of them; the two switches undo that.
     """
     sparse = issparse(x)
     words = min(max(1, round(x.nnz / x.shape[0])), x.shape[1]) if sparse else None
@@ -56,7 +56,7 @@ def like_real_rows(generated: Float[Tensor, "rows d_x"], form: RowForm) -> Featu
 def largest_values(
     generated: Float[Tensor, "rows d_x"], words: int, length: float | None
 ) -> SparseMatrix:
-    """The ``words`` largest values of each row, made ``length`` long if any is given."""
+    """The ``words`` largest values of each row, scaled to ``length`` if one is given."""
     values, columns = generated.topk(words, dim=1)
     if length is not None:
         values = values * (length / lengths(values))
@@ -71,5 +71,5 @@ def largest_values(
 
 
 def lengths(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "rows 1"]:
-    """How long each row is, as a column; nothing is divided by zero with them."""
+    """The length of each row, as a column; never zero, so that one can divide by it."""
     return rows.norm(dim=1, keepdim=True).clamp_min(1e-12)

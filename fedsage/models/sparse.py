@@ -1,4 +1,4 @@
-"""Sparse matrix × dense matrix, with a gradient: the one product all layers are made of."""
+"""Sparse matrix × dense matrix, with a gradient: the product that all layers are made of."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 
 def product(h: Inputs, weight: Hidden) -> Hidden:
-    """``h @ weight`` for sparse or dense ``h``, or one above the other."""
+    """``h @ weight`` for ``h`` sparse, dense, or one stacked on the other."""
     if isinstance(h, Stacked):
         return torch.cat([product(h.real, weight), h.generated @ weight])
     return sparse_product(h, weight) if issparse(h) else h @ weight
 
 
 def sparse_product(a: SparseMatrix, h: Hidden) -> Hidden:
-    """``a @ h`` in float32, with a gradient in ``h`` where it is asked for.
+    """``a @ h`` in float32, with a gradient in ``h`` if needed.
 
     With a gradient, on a CPU, both directions are SciPy's loops over the stored values: faster
-    than torch's own for the few thousand rows of a batch, and the same bits whatever the
-    number of threads. Queries need none, and take compiled code. Other devices take
+    than torch's own for the few thousand rows of a batch, and the same bits with any number
+    of threads. Queries need no gradient and use compiled code. Other devices use
     :func:`bag_product`.
     """
     if h.device.type != "cpu":
@@ -40,7 +40,7 @@ def sparse_product(a: SparseMatrix, h: Hidden) -> Hidden:
 
 
 def bag_product(a: SparseMatrix, h: Hidden) -> Hidden:
-    """``a @ h`` as a weighted sum over the rows of ``h`` that each row of ``a`` picks."""
+    """``a @ h`` as a weighted sum over the rows of ``h`` that each row of ``a`` selects."""
     picked = torch.from_numpy(a.indices.astype(np.int64)).to(h.device)
     offsets = torch.from_numpy(a.indptr[:-1].astype(np.int64)).to(h.device)
     weights = torch.tensor(a.data, device=h.device)
@@ -87,5 +87,5 @@ def add_compiled_means(out: Hidden, graph: Graph, nodes: NodeIds | None, h: Hidd
 
 
 def rows_of(h: Hidden) -> Float[Array, "_ d"]:
-    """A table as compiled code takes it."""
+    """A table in the form that compiled code expects."""
     return h.detach().contiguous().numpy()

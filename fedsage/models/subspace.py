@@ -1,4 +1,4 @@
-"""The subspace that features lie in: principal components, not centered, by iteration."""
+"""The subspace of features: principal components, not centered, by iteration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Basis: TypeAlias = Float[Tensor, "d_x rank"]
 
 
 def random_basis(num_features: int, rank: int, generator: np.random.Generator) -> Basis:
-    """Where the iteration starts."""
+    """A random start for the iteration."""
     start = generator.standard_normal((num_features, rank), dtype=np.float32)
     return orthonormal(torch.from_numpy(start))
 
@@ -35,11 +35,11 @@ def sketch(x: NodeFeatures, basis: Basis) -> Basis:
 
 
 def reconstructions(graph: Graph, basis: Basis) -> Generated:
-    """Two neighbors for every node: the node itself, and its projection on the subspace.
+    """Two neighbors for every node: the node itself, and its projection onto the subspace.
 
     Note:
-        The projection is made as long and as full as real rows. A node's own features beside
-        it keep what is particular to the node.
+        The projection is made as long and as sparse as real rows. A copy of the node's own
+        features keeps what is particular to the node.
     """
     q = basis.numpy()
     form = row_form_of(graph.x, keep_words=True, match_norms=True)

@@ -1,4 +1,4 @@
-"""How much an owner has told of its features: products with bases, and how many columns."""
+"""How much an owner has revealed of its features: products with bases, and their columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SketchedState:
 
 
 class Sketched:
-    """How much an owner has told of its features. It is never forgotten."""
+    """How much an owner has revealed of its features. It is never forgotten."""
 
     def __init__(self, num_nodes: int) -> None:
         self.num_nodes = num_nodes
@@ -29,15 +29,15 @@ class Sketched:
         return self.told
 
     def restore(self, state: SketchedState) -> None:
-        """Remember what was told before a restart, too; nothing is ever taken back."""
+        """Add what was revealed before a restart; nothing is ever subtracted."""
         columns = max(self.told.columns, state.columns)
         self.told = SketchedState(columns, self.told.answered | state.answered)
 
     def may_answer(self, basis: Basis) -> bool:
         """Whether all answers together stay within half as many columns as nodes.
 
-        As many as nodes would span every row of X_i. The same basis again, after a restart,
-        has the same answer and counts once.
+        As many columns as nodes would span every row of X_i. The same basis again, after a
+        restart, has the same answer and counts once.
         """
         known = sha256_of({"": basis})
         if known not in self.told.answered:

@@ -1,4 +1,4 @@
-"""One epoch of classifier training; the same on every owner and every method."""
+"""One epoch of classifier training; the same for every owner and every method."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def train_epoch(
     classifier: ClassifierConfig,
     generator: np.random.Generator,
 ) -> float:
-    """One pass over ``nodes`` in batches, one step a batch; returns the mean loss.
+    """One pass over ``nodes`` in batches, one step for each; returns the mean loss.
 
-    By compiled code where the model has some, else by torch. Both make the same draws and
-    follow the same formulas; they differ by rounding.
+    By compiled code if the model has any, else by torch. Both make the same draws and follow
+    the same formulas; they differ by rounding.
     """
     if model.chosen_kernel == "fused":
         return model.compiled_epoch(optimizer, graph, nodes, classifier, generator)

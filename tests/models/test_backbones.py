@@ -205,7 +205,7 @@ def test_gat_is_its_formula(graph: Graph) -> None:
 
 
 def test_heads_that_do_not_fit_are_refused(graph: Graph) -> None:
-    with pytest.raises(ConfigError, match=r"widths \[8, 5\] cannot be shared .*model.heads 4"):
+    with pytest.raises(ConfigError, match=r"widths \[8, 5\] cannot be divided .*model.heads 4"):
         model_of(graph, "gat", widths=(8, 5))
     assert model_of(graph, "gat", widths=(8, 5), head="direct").on_graph(graph).shape == (60, 3)
 

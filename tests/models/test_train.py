@@ -147,7 +147,7 @@ def test_moments_that_are_none_are_refused_and_nothing_is_written(graph: Graph) 
         {"other.exp_avg": torch.ones_like(weight)},
     ):
         optimizer = make_optimizer(model, "adam", 1e-3, 0.0)
-        with pytest.raises(ProtocolError, match="cannot go on with moment"):
+        with pytest.raises(ProtocolError, match="cannot continue with moment"):
             load_moments(optimizer, model, fine | wrong)
         assert moments_of(optimizer, model) == {}
     with pytest.raises(ProtocolError, match="but no"):

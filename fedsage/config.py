@@ -1,7 +1,7 @@
 """Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
 
 The defaults below are the paper's settings; ``PRESETS["best"]`` lists where ours differ.
-Others take the one section that they need, or a plain value or two; never all of it.
+Functions take the one section that they need, or a plain value or two; never all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Layers: TypeAlias = Annotated[tuple[Width, ...], Field(min_length=1, max_length=
 Draw: TypeAlias = Annotated[int, Field(ge=1, le=10**4)]  # neighbors, steps
 Rounds: TypeAlias = Annotated[int, Field(ge=1, le=10**5)]
 OrNone: TypeAlias = Annotated[int, Field(ge=0, le=10**5)]
-Batch: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]  # may be all there is
+Batch: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]  # may be everything
 Threads: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 Weight: TypeAlias = Annotated[float, Field(ge=0, le=10**6)]  # of a term of a loss
 Head: TypeAlias = Literal["relu", "l2", "direct"]
@@ -36,7 +36,7 @@ class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
 
 class DataConfig(Section):
-    """The graph, who owns which part of it, and what is trained, chosen and tested on."""
+    """The graph, who owns which part of it, and the shares for training and validation."""
 
     dataset: str = Field("cora", description="name, 'synthetic' or a path")
     owners: int = Field(3, gt=0, le=10**5, description="M")
@@ -50,23 +50,23 @@ class SyntheticConfig(Section):
 
     nodes: int = Field(3000, ge=20, le=10**9, description="|V|")
     degree: float = Field(4.0, gt=0, le=10**4, description="mean number of neighbors")
-    classes: int = Field(7, ge=2, le=10**4, description="classes, a few communities each")
+    classes: int = Field(7, ge=2, le=10**4, description="classes, of a few communities each")
     features: int = Field(1000, ge=2, le=10**7, description="d_x, the number of words")
-    words: float = Field(18.0, gt=0, le=10**4, description="mean number of words of a node")
+    words: float = Field(18.0, gt=0, le=10**4, description="mean number of words in a node")
     homophily: float = Field(0.8, ge=0, le=1, description="links inside a community")
     topicality: float = Field(0.25, ge=0, le=1, description="words from the class's topic")
-    seed: int = Field(0, description="of the graph, whatever the seed of the run")
+    seed: int = Field(0, description="of the graph, independent of the run's seed")
 
 
 class ModelConfig(Section):
     """The classifier F."""
 
     backbone: str = Field(
-        "graphsage", description="Eq. (1), or gcn, gat, propagate, or a file of your own"
+        "graphsage", description="Eq. (1), or gcn, gat, propagate, or your own file"
     )
-    widths: Layers = Field((64, 32), description="of layers")
+    widths: Layers = Field((64, 32), description="of the layers")
     head: Head = Field(
-        "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, as it is"
+        "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, unchanged"
     )
     norm: Norm = Field("none", description="between layers")
     dropout: float = Field(
@@ -75,7 +75,7 @@ class ModelConfig(Section):
     heads: int = Field(4, ge=1, le=64, description="of attention, in gat")
     steps: int = Field(10, ge=1, le=1000, description="of propagation, in propagate")
     teleport: float = Field(
-        0.1, ge=0, le=1, description="share that a step takes from the start, in propagate"
+        0.1, ge=0, le=1, description="share of the start in every step, in propagate"
     )
 
 
@@ -83,22 +83,22 @@ class ClassifierConfig(Section):
     """Training of the classifier: procedures B and F."""
 
     rounds_c: Rounds = Field(50, description="e_c")
-    local_epochs: int = Field(1, ge=1, le=1000, description="epochs at an owner in a round")
+    local_epochs: int = Field(1, ge=1, le=1000, description="epochs of an owner in a round")
     batch_size: Batch = Field(64, description="|V_i^t| of a step")
-    fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, by layer")
+    fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: PositiveFloat = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = "adam"
     weight_decay: Weight = Field(0.0, description="L2 in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
-        "averaged", description="what becomes of the optimizer's state between rounds"
+        "averaged", description="what happens to the optimizer's state between rounds"
     )
     weighting: Literal["owners", "nodes"] = Field(
         "owners", description="plain mean over owners, or weighted by training nodes"
     )
     aggregate: str = Field(
         "mean",
-        description="how one classifier is made of many: a rule that 'fedsage methods' lists, "
-        "or a .py file",
+        description="how to combine the owners' classifiers: a rule from 'fedsage methods', or "
+        "a .py file",
     )
     selection: Literal["validation", "last"] = Field(
         "last", description="which round's classifier is kept"
@@ -110,16 +110,16 @@ class MendConfig(Section):
 
     how: str = Field(
         "neighgen",
-        description="where fedsage+ takes neighbors from: a way that 'fedsage methods' lists, "
-        "or a .py file",
+        description="where fedsage+ gets neighbors from: a way listed by 'fedsage methods', or "
+        "a .py file",
     )
-    rank: Width = Field(64, description="of the subspace; less where owners are small")
-    leaves: int = Field(1, ge=1, le=100, description="neighbors a node, for copy and classes")
+    rank: Width = Field(64, description="of the subspace; less if owners are small")
+    leaves: int = Field(1, ge=1, le=100, description="neighbors per node, copy and classes")
     mix: Literal["off", "rounds", "epochs"] = Field(
-        "off", description="train on the plain graph too: every second round, or epoch"
+        "off", description="also train on the plain graph: every second round, or epoch"
     )
     queries: Literal["auto", "mended", "plain", "both"] = Field(
-        "mended", description="what owners query; auto: what does best on validation nodes"
+        "mended", description="graph that owners query; auto: best on validation nodes"
     )
 
 
@@ -127,11 +127,11 @@ class NeighGenConfig(Section):
     """NeighGen and its training: procedures A, C, D and E."""
 
     rounds_gen: Rounds = Field(20, description="e_g")
-    hide_ratio: float = Field(0.15, gt=0, le=0.9, description="h%, as a fraction: for 15% 0.15")
+    hide_ratio: float = Field(0.15, gt=0, le=0.9, description="h% as a fraction: 0.15 for 15%")
     fresh: bool = Field(False, description="hide other nodes in every round")
     batch_size: Batch = Field(64, description="|V_i^t|")
     local_steps: Draw = Field(
-        1, description="steps at an owner in a round; the first with others' gradients"
+        1, description="steps of an owner in a round; the first with others' gradients"
     )
     eta: PositiveFloat = Field(1e-3, description="learning rate, of Adam")
     alpha: Weight = Field(1.0, description="weight of others' gradients, Eq. (6)")
@@ -145,24 +145,24 @@ class NeighGenConfig(Section):
     output: Output = Field("relu", description="sigma on fGen's last layer")
     noise: Weight = Field(1.0, description="scale of N(0, 1)")
     counts: Literal["round", "draw"] = Field(
-        "round", description="how dGen's number becomes whole: to the nearest, or by chance"
+        "round", description="how dGen's number is rounded: to the nearest, or at random"
     )
-    at_least: int = Field(0, ge=0, le=100, description="neighbors generated for a node")
-    at_most: int = Field(5, ge=1, le=100, description="neighbors generated for a node")
+    at_least: int = Field(0, ge=0, le=100, description="fewest neighbors generated for a node")
+    at_most: int = Field(5, ge=1, le=100, description="most neighbors generated for a node")
     keep_words: bool = Field(
-        False, description="of a generated row only as many values as real rows have"
+        False, description="keep only as many values in a generated row as real rows have"
     )
-    match_norms: bool = Field(False, description="generated rows as long as real ones")
+    match_norms: bool = Field(False, description="make generated rows as long as real ones")
     min_batch: int = Field(
         8,
         ge=2,
         le=10**6,
-        description="smallest batch, and fewest rows, that owners answer with a gradient",
+        description="smallest batch, and fewest rows, for which owners return a gradient",
     )
     partners: OrNone = Field(
-        0, description="others that an owner's offer goes to in a round; 0 stands for all"
+        0, description="owners that get another's offer in a round; 0 means all"
     )
-    memory_mb: Batch = Field(256, description="for the table of distances in matching")
+    memory_mb: Batch = Field(256, description="memory for the table of distances in matching")
 
 
 class TrafficConfig(Section):
@@ -170,17 +170,17 @@ class TrafficConfig(Section):
 
     how: Literal["full", "whole", "low-rank"] = Field(
         "full",
-        description="weights and moments as they are; changes in whole numbers; or those of "
-        "large layers in a few directions",
+        description="full: weights and moments; whole: changes as whole numbers; low-rank: "
+        "large layers in a few directions too",
     )
     rank: Width = Field(8, description="directions of a large layer")
-    bits: Literal[8, 16] = Field(8, description="of a whole number; more where owners need it")
-    every: Rounds = Field(5, description="rounds between two looks at second moments")
+    bits: Literal[8, 16] = Field(8, description="of a whole number; more for many owners")
+    every: Rounds = Field(5, description="rounds between two measurements of second moments")
     feedback: float = Field(
-        0.8, ge=0, le=1, description="share of what was not sent that is sent later"
+        0.8, ge=0, le=1, description="share of the unsent rest that is sent later"
     )
     patience: OrNone = Field(
-        0, description="rounds without a better validation that end training; 0: all rounds"
+        0, description="stop after this many rounds without improvement; 0: never"
     )
 
 
@@ -188,14 +188,14 @@ class PrivacyConfig(Section):
     """Who can see what of an owner's replies."""
 
     level: Privacy = Field(
-        "auto", description="open; sums: the server sees only those; auto: so in federations"
+        "auto", description="open; sums: the server sees only sums; auto: sums in federations"
     )
 
 
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
-    inference: Inference = Field("sampled", description="neighborhoods")
+    inference: Inference = Field("sampled", description="neighborhoods that queries use")
 
 
 class FederationConfig(Section):
@@ -204,9 +204,7 @@ class FederationConfig(Section):
     deadline: float = Field(
         600.0, gt=0, le=10**7, description="seconds that an owner has to answer"
     )
-    min_owners: OrNone = Field(
-        0, description="fewer answers stop the run; 0 stands for all owners"
-    )
+    min_owners: OrNone = Field(0, description="fewer answers stop the run; 0 means all owners")
 
 
 class RunConfig(Section):
@@ -219,10 +217,8 @@ class RunConfig(Section):
     device: str = Field(
         "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
     )
-    kernel: Kernel = Field(
-        "auto", description="compiled training step where it applies, or torch's"
-    )
-    threads: Threads = Field(1, description="of dense products; results may depend on it")
+    kernel: Kernel = Field("auto", description="compiled training step if possible, or torch's")
+    threads: Threads = Field(1, description="for dense products; results may depend on it")
     workers: Threads = Field(1, description="owners at a time; results do not depend on it")
 
 
@@ -243,7 +239,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def fits(self) -> Config:
-        """Settings that must agree with each other."""
+        """Check settings that must agree with each other."""
         if len(self.classifier.fanouts) != len(self.model.widths):
             raise ConfigError(
                 f"{len(self.model.widths)} layers (model.widths) need as many fan-outs, but "
@@ -252,7 +248,7 @@ class Config(Section):
         if self.neighgen.at_least > self.neighgen.at_most:
             raise ConfigError(
                 f"neighgen.at_least is {self.neighgen.at_least}, above neighgen.at_most "
-                f"{self.neighgen.at_most}. Raise the latter."
+                f"{self.neighgen.at_most}. Raise neighgen.at_most."
             )
         if self.data.train + self.data.val >= 1:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What can go wrong that a user can put right. Nothing else is raised on purpose."""
+"""Errors that a user can fix. Nothing else is raised on purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHOWN = 20  # names in an error line
 
 
 class FedSageError(Exception):
-    """Something the user can put right. Says what is wrong, what we saw, what to do."""
+    """Something the user can fix. Says what is wrong, what we saw, what to do."""
 
 
 class ConfigError(FedSageError):
@@ -21,7 +21,7 @@ class DataError(FedSageError):
 
 
 class DataErrors(DataError):
-    """Everything that is wrong with someone's tables, a line for each problem."""
+    """All problems of somebody's tables, one line for each."""
 
     def __init__(self, place: str, lines: Sequence[str], count: int) -> None:
         self.place, self.lines, self.count = place, tuple(lines), count
@@ -29,7 +29,7 @@ class DataErrors(DataError):
         super().__init__("\n".join([f"{place} has {problems}:", *(f"- {x}" for x in lines)]))
 
     def __reduce__(self) -> tuple[type[DataErrors], tuple[str, tuple[str, ...], int]]:
-        return type(self), (self.place, self.lines, self.count)  # from worker processes
+        return type(self), (self.place, self.lines, self.count)  # so that workers can raise it
 
     @property
     def in_one_line(self) -> str:
@@ -51,11 +51,11 @@ class StorageError(FedSageError):
 
 
 class PrivacyError(FedSageError):
-    """Going on would break a privacy guarantee."""
+    """Continuing would break a privacy guarantee."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``" Did you mean 'x'?"`` or the list of what is known: the end of an error line."""
+    """``" Did you mean 'x'?"`` or the list of known names: the end of an error line."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either complete or absent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-PARTIAL = ".partial"  # how the name of a file ends while it is written
+PARTIAL = ".partial"  # ending of a file's name while it is written
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file that is either whole or not there, whatever happens meanwhile."""
+    """Write a file so that it is either complete or absent, whatever happens meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
     try:
@@ -29,7 +29,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def umask() -> int:
-    """The permissions that this process takes off new files."""
+    """The permissions that this process removes from new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

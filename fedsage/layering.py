@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fedsage.errors import ConfigError, nearest
 
-Settings: TypeAlias = Mapping[str, Any]  # as nested in a TOML file, before it is checked
+Settings: TypeAlias = Mapping[str, Any]  # nested as in a TOML file, before it is checked
 
 
 def overlaid(*layers: Settings) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def overlaid(*layers: Settings) -> dict[str, Any]:
 
 
 def explained(error: Mapping[str, Any], config: type[BaseModel]) -> str:
-    """What is wrong with a setting, what was seen, what to do: one line."""
+    """What is wrong with a setting, what was seen, what to do: in one line."""
     path = [str(part) for part in error["loc"]]
     key = ".".join(path)
     if error["type"] == "extra_forbidden":

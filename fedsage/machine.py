@@ -1,4 +1,4 @@
-"""The machine and the versions that numbers depend on. Imports nothing heavy."""
+"""The machine and the versions that results depend on. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("fedsage", "torch", "numpy", "scipy", "igraph", "pymetis")
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that numbers depend on."""
+    """Versions of Python and of the packages that results depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, if it runs from one; ``-dirty`` if the package changed."""
+    """The commit of the source tree, if run from one; ``-dirty`` if the package changed."""
     root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None
@@ -49,11 +49,11 @@ def machine() -> dict[str, str | int | None]:
 def peak_rss_mb() -> float:
     """The most memory this process has held so far."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux; its ru_maxrss would count what the parent process held too
+    if status.exists():  # Linux; its ru_maxrss would also count the parent's memory
         lines = status.read_text().splitlines()
         return next((int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM")), 0.0)
     if sys.platform == "win32":
         return 0.0
-    import resource  # is not there on Windows
+    import resource  # does not exist on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

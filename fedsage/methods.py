@@ -1,4 +1,4 @@
-"""The methods of the paper: which loop runs on whose owners."""
+"""The methods of the paper: which loop runs on which owners."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Queries: TypeAlias = Literal["auto"] | View
 Topology: TypeAlias = Literal["federated", "alone", "whole"]
 VIEWS: tuple[View, ...] = ("both", "mended", "plain")
 AS_SET = "as mend.how says"
-PLUS = "fedsage+"  # a way of mending after it fixes how it mends
+PLUS = "fedsage+"  # a way of mending may follow
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A classifier, the round it is of, and how it did at the owners."""
+    """A classifier, its round, and how it did at the owners."""
 
     classifier: Classifier
     round: int
     validation: float  # accuracy over all owners' validation nodes
-    view: View  # of its graph that an owner had better query
-    hits: dict[OwnerId, Hits]  # on each owner's test nodes, on what it holds, where known
+    view: View  # which of its graphs an owner should query
+    hits: dict[OwnerId, Hits]  # on each owner's test nodes and its own graph, if known
     tested: Hits = NO_HITS  # on all of them
 
 
 @runtime_checkable
 class Loop(Protocol):
-    """What runs on owners once their graphs are mended: see :func:`fedsage`."""
+    """What runs on owners after their graphs are mended: see :func:`fedsage`."""
 
     def __call__(
         self,
@@ -50,7 +50,7 @@ class Loop(Protocol):
         queries: Queries,
         rule: Rule,
     ) -> Outcome:
-        """Train, and say what came of it."""
+        """Train, and return the outcome."""
 
 
 def fedsage(
@@ -66,9 +66,9 @@ def fedsage(
 
     Algorithm 1, lines 4 and 5: broadcast φ, then ``rounds_c`` times procedures F and B. With
     ``selection="validation"`` the outcome is the round whose mean classifier got most of the
-    owners' validation nodes right (the earliest of equals), else, or where nobody has any,
-    the last one. Where owners mended their graphs, ``queries="auto"`` counts validation nodes
-    on G_i and on G'_i alike, and then asks on whichever of the two, or on both, did better.
+    owners' validation nodes right (the earliest if several are equal); otherwise, or if nobody
+    has any, the last one. If owners mended their graphs, ``queries="auto"`` counts validation
+    nodes on both G_i and G'_i, and then queries whichever of the two, or both, did better.
     """
     journal = exchange.journal
     start = journal.start if journal.start.phase == "training" else Progress("training", 0)
@@ -97,7 +97,7 @@ def fedsage(
 
 
 def progress_of(classifier: Classifier, t: int, best: Outcome) -> Progress:
-    """FedSage after ``t`` rounds."""
+    """The progress of FedSage after ``t`` rounds."""
     other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
     return Progress(
         "training", t, {}, classifier, other, best.round, best.validation, best.view
@@ -112,7 +112,7 @@ def validation_of(hits: Hits, queries: Queries) -> float:
 
 
 def view_to_ask(hits: Hits, queries: Queries) -> View:
-    """The view to query, as set or as validation nodes say."""
+    """The view to query, as set or as chosen by validation nodes."""
     if queries == "auto":
         return max(VIEWS, key=lambda view: share_of_hits(hits, view))
     return queries
@@ -150,7 +150,7 @@ class Method:
     """A method: a name, the loop, the kind of owners, who they are, and how they mend.
 
     ``mends`` is a way of mending, or ``AS_SET``. With ``topology="alone"`` every owner runs the
-    loop by itself (LocSage), with ``"whole"`` there is one owner, who holds G (GlobSage).
+    loop by itself (LocSage); with ``"whole"`` there is one owner, which holds G (GlobSage).
     """
 
     name: str
@@ -160,12 +160,12 @@ class Method:
     mends: str = "none"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse impossible combinations."""
         if self.topology == "whole" and self.mends != "none":
-            raise ConfigError(f"{self.name}: one owner of the whole graph misses no neighbor.")
+            raise ConfigError(f"{self.name}: one owner of the whole graph misses no neighbors.")
 
     def way(self, how: str) -> Way:
-        """How it mends; ``how`` is what the settings say."""
+        """How it mends; ``how`` is the setting."""
         return WAYS.find(how if self.mends == AS_SET else self.mends).thing
 
 
@@ -174,7 +174,7 @@ T = TypeVar("T", bound=Loop | type[DataOwner])
 
 
 def method(name: str, *, topology: Topology = "federated", mends: str = "none") -> Any:
-    """Register a method: decorates a loop, or a kind of owners; see :class:`Method`."""
+    """Register a method: decorates a loop or a kind of owner; see :class:`Method`."""
     if is_file(mends):
         raise ConfigError(f"Method '{name}' mends by a file, {mends}. Name a way of mending.")
 
@@ -193,9 +193,9 @@ for registered, about in (
     (Method("locsage", topology="alone"), "LocSage: every owner on its own, Sec. 4.2."),
     (
         Method("locsage+", topology="alone", mends="neighgen"),
-        "LocSage+: every owner on its own, mended by a NeighGen of its own.",
+        "LocSage+: every owner on its own, mended by its own NeighGen.",
     ),
-    (Method("globsage", topology="whole"), "GlobSage: one owner of the whole graph, a bound."),
+    (Method("globsage", topology="whole"), "GlobSage: one owner holds the whole graph."),
     (Method("oracle", mends="oracle"), "FedSage on graphs with their true missing links."),
 ):
     METHODS.add(registered.name, registered, about)
@@ -215,7 +215,7 @@ def find_method(name: str) -> Method:
 
 
 def all_methods() -> dict[str, str]:
-    """Every method that has a name, and what it says of itself."""
+    """Every method that has a name, with its description."""
     ours = {name: entry.about for name, entry in METHODS.ours().items()}
     ways = {name: entry for name, entry in WAYS.ours().items() if entry.thing.asks}
     return ours | {f"{PLUS}{name}": entry.about for name, entry in ways.items()}

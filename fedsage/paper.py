@@ -15,7 +15,7 @@ else:
 
 NAME_IN_PAPER = {
     "fedsage+neighgen": "fedsage+"
-}  # the paper's FedSage+, whatever the preset mends by
+}  # the paper's FedSage+, whatever way of mending the preset has
 
 
 @cache
@@ -26,7 +26,7 @@ def paper_values() -> dict[str, Any]:
 
 
 def paper_accuracy(method: str, dataset: str, owners: int, partition: str) -> float | None:
-    """Table 2's accuracy for that cell, or None where the paper has no such cell."""
+    """Table 2's accuracy for that cell, or None if the paper has no such cell."""
     table = paper_values()["table-main"]
     cells = table.get(dataset, {}).get(NAME_IN_PAPER.get(method, method))
     if cells is None or partition != "louvain" or owners not in table["owners"]:

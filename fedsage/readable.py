@@ -1,4 +1,4 @@
-"""Numbers and names as a person reads them."""
+"""Numbers and names in readable form."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 
 def size(num_bytes: float) -> str:
-    """Bytes, in the unit that fits."""
+    """Bytes, in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 999.5:  # what is 1000 to three digits has the next unit
+        if num_bytes < 999.5:  # 1000 to three digits takes the next unit
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.3g} TB"
 
 
 def traffic(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
-    """Bytes up and down; what full messages would have been, where that is not the same."""
+    """Bytes up and down; also those of full messages, if that differs."""
     words = f"↑ {size(sent['up'])} ↓ {size(sent['down'])}"
     other = both_ways(full)
     return words if other == both_ways(sent) else f"{words} (full messages: {size(other)})"
@@ -33,7 +33,7 @@ def all_phases(by_phase: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def times_less(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
-    """``70× less``, where that is so; else nothing."""
+    """``70× less`` if that is so; else empty."""
     ratio = both_ways(full) / (both_ways(sent) or 1.0)
     if ratio < 1.05:
         return ""

@@ -1,7 +1,7 @@
-"""What is chosen by name: methods, ways of mending, backbones, rules, trackers.
+"""Everything that is chosen by name: methods, ways of mending, backbones, rules, trackers.
 
-Ours are registered by a decorator where they are written, a user's in a file of theirs, which
-is named in place of a name: ``path.py``. Nothing else has a list of these names.
+Ours are registered by a decorator where they are written; a user's in their own file, which is
+named instead of a name: ``path.py``. There is no other list of these names.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Entry(Generic[T]):
 
     name: str
     thing: T
-    about: str  # the first sentence of what it says of itself
+    about: str  # the first sentence of its docstring
     module: str  # where it was registered
 
 
 class Registry(Generic[T]):
-    """All that can be chosen of one kind.
+    """Everything of one kind that can be chosen.
 
     Args:
-        what: What one of them is called in an error.
+        what: What to call one of them in an error.
         decorator: How a user registers one.
-        home: The module, or the package whose modules, ours are registered in.
+        home: The module, or the package of the modules, where ours are registered.
     """
 
     def __init__(self, what: str, decorator: str, home: str) -> None:
         self.what, self.decorator, self.home = what, decorator, home
-        self.entries: dict[tuple[str, str], Entry[T]] = {}  # by the user's file, and the name
+        self.entries: dict[tuple[str, str], Entry[T]] = {}  # by the user's file and the name
 
     def add(self, name: str, thing: T, said_by: object) -> None:
         """Register ``thing`` under ``name``; ``said_by`` has the docstring, or is the words."""
@@ -56,13 +56,13 @@ class Registry(Generic[T]):
             held = self.ours().get(name)
         if held is not None and held.module != module:
             raise ConfigError(
-                f"There is a {self.what} called '{name}' already, in {held.module}. Choose "
+                f"There is already a {self.what} called '{name}', in {held.module}. Choose "
                 "another name."
             )
         self.entries[key] = Entry(name, thing, " ".join(about.split()), module)
 
     def named(self, thing: T) -> str:
-        """A name for what was handed over as an object; another object gets another name."""
+        """A name for an object that was passed in; another object gets another name."""
         base = f"{thing.__module__}.{getattr(thing, '__qualname__', type(thing).__name__)}"
         names = [base, *(f"{base}-{k}" for k in range(2, 1000))]
         held = {name: entry.thing for (file, name), entry in self.entries.items() if not file}
@@ -71,14 +71,14 @@ class Registry(Generic[T]):
         return name
 
     def ours(self) -> Mapping[str, Entry[T]]:
-        """What can be chosen by its name alone."""
+        """What can be chosen by name alone."""
         home = import_module(self.home)
         for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
             import_module(f"{self.home}.{found.name}")
         return {name: entry for (file, name), entry in self.entries.items() if not file}
 
     def find(self, name: str) -> Entry[T]:
-        """The one of that name, or the one that a user's file registers."""
+        """The entry of that name, or the one that a user's file registers."""
         if is_file(name):
             module = run_file(name).__name__
             found = [one for (file, _), one in self.entries.items() if file == module]
@@ -107,12 +107,12 @@ RUNNING: list[str] = []  # modules of users' files that are being run
 
 
 def is_file(name: str) -> bool:
-    """Whether something is named by the file that it is in."""
+    """Whether something is named by its file."""
     return name.endswith(".py")
 
 
 def checksum(path: str) -> str:
-    """The SHA-256 of a user's file, by which parties know that theirs is the same."""
+    """The SHA-256 of a user's file, by which parties know that they have the same one."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
@@ -122,7 +122,7 @@ def checksum(path: str) -> str:
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a user's file, once for each content that it has."""
+    """Run a user's file, once for each content."""
     content = checksum(path)
     key = (Path(path).resolve(), content)
     if key in FILES:

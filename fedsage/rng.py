@@ -1,4 +1,4 @@
-"""Randomness as an argument: one seed a run, one named stream for every draw."""
+"""Randomness as an argument: one seed for each run, one named stream for every draw."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-Stream: TypeAlias = np.random.Generator  # for code that draws, and has no other use for NumPy
-GLOBAL_STREAM = Lock()  # torch has one for all threads
+Stream: TypeAlias = np.random.Generator  # for code that draws and otherwise needs no NumPy
+GLOBAL_STREAM = Lock()  # torch has one stream for all threads
 
 
 def generator(seed: int, *path: str | int) -> Stream:
     """The random stream for one purpose, e.g. ``generator(seed, "impair", owner, t)``.
 
-    It depends on the seed and the path alone, so a run draws the same numbers serially,
+    It depends only on the seed and the path, so a run draws the same numbers serially,
     in parallel, on any engine, and after a restart.
     """
     digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=16).digest()
@@ -25,7 +25,7 @@ def generator(seed: int, *path: str | int) -> Stream:
 
 
 def with_secret(seed: int, secret: str) -> int:
-    """The seed for draws that nobody else is to repeat; without a secret, the seed itself."""
+    """The seed for draws that nobody else may repeat; without a secret, the seed itself."""
     if not secret:
         return seed
     return int.from_bytes(hashlib.blake2b(repr((seed, secret)).encode()).digest(), "big")
@@ -33,12 +33,12 @@ def with_secret(seed: int, secret: str) -> int:
 
 @contextmanager
 def torch_stream(generator: np.random.Generator) -> Iterator[None]:
-    """Have torch's global stream begin where ``generator`` says, for code that is not ours.
+    """Seed torch's global stream from ``generator``, for code that is not ours.
 
-    Afterwards it is as it was. One thread at a time, so that owners side by side draw what
-    they would draw one after the other.
+    Afterwards it is restored. One thread at a time, so that parallel owners draw the same
+    numbers as one after the other.
     """
-    import torch  # not above: graphs are drawn without it
+    import torch  # not above: graphs are drawn without torch
 
     seed = int(generator.integers(2**63))
     with GLOBAL_STREAM, torch.random.fork_rng():

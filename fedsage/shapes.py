@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     FeatureRows: TypeAlias = Any
 else:
     NodeFeatures = csr_array | Float[Array, "V d_x"]  # X, sparse or dense
-    FeatureRows = csr_array | Float[Array, "rows d_x"]  # some rows of X, or made like them
-NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 where unlabelled
+    FeatureRows = csr_array | Float[Array, "rows d_x"]  # some rows of X, or generated ones
+NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 if unlabelled
 NodeIds: TypeAlias = Int[Array, " _"]  # some nodes, by index
 EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions

@@ -1,4 +1,4 @@
-"""How many threads a dense product may use: it decides how sums are rounded."""
+"""How many threads a dense product may use: this affects how sums are rounded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from threadpoolctl import threadpool_limits
 
 @contextlib.contextmanager
 def dense_threads(threads: int) -> Iterator[None]:
-    """Let dense products use ``threads`` threads inside, and as many as before afterwards.
+    """Let dense products use ``threads`` threads inside, and the former number afterwards.
 
     Note:
-        Torch's number holds for the thread that sets it: another one, where nothing was set,
-        takes all cores, and gives other bits.
+        Torch's number applies to the thread that sets it: another one, where nothing was set,
+        uses all cores and gives other bits.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -1,1 +1,1 @@
-"""Attacks on our own runs: what a server, an owner or anybody can find out or break."""
+"""Attacks on our own runs: what a server, an owner or an outsider can find out or break."""

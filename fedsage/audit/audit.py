@@ -1,4 +1,4 @@
-"""All attacks on one run, one after the other, and what they found as a file."""
+"""All attacks on one run, one after the other, and their findings as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AUDIT = "audit.json"  # in the run's folder
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was audited, and what came out."""
+    """What was audited, and the findings."""
 
     privacy: str
     method: str
@@ -29,12 +29,12 @@ class Audit:
     seed: int
     traffic: str
     quick: bool
-    left_out: int  # nodes that the run was made without
+    left_out: int  # nodes left out of the run
     attacks: list[Finding]
 
 
 def audit(case: Case, on_attack: Callable[[str], None] = lambda name: None) -> Audit:
-    """Try every known attack; ``on_attack`` is told which comes next."""
+    """Try every known attack; calls ``on_attack`` with the name of the next one."""
     config, findings = case.setup.config, []
     with dense_threads(config.run.threads):
         for name, entry in ATTACKS.ours().items():
@@ -55,12 +55,12 @@ def audit(case: Case, on_attack: Callable[[str], None] = lambda name: None) -> A
 
 
 def write_audit(folder: Path, found: Audit) -> None:
-    """Keep it beside the run."""
+    """Store the findings beside the run."""
     write_json(folder / AUDIT, asdict(found))
 
 
 def read_audit(folder: Path) -> dict[str, Any] | None:
-    """What an audit of the run in ``folder`` found, if there was one."""
+    """The findings of an audit of the run in ``folder``, or None."""
     try:
         found: dict[str, Any] = json.loads((folder / AUDIT).read_text())
     except FileNotFoundError:

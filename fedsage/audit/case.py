@@ -1,4 +1,4 @@
-"""What an audit works on: a recorded run, and the truth that guesses are held against."""
+"""What an audit works on: a recorded run, and the truth to compare guesses with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsage.runs.recording import Recording
 from fedsage.runs.setup import Setup
 from fedsage.shapes import Array, NodeFeatures
 
-MOST_ROWS = 1000  # of one kind that are asked about
+MOST_ROWS = 1000  # of one kind that are tested
 Rows = Float[Array, "rows d_x"]
 
 
@@ -29,8 +29,8 @@ class Case:
 
     setup: Setup
     recording: Recording
-    phi: Parameters  # the classifier that came out of it
-    left_out: NodeFeatures | None = None  # rows like the owners', which no owner holds
+    phi: Parameters  # the resulting classifier
+    left_out: NodeFeatures | None = None  # rows like the owners' that no owner holds
     quick: bool = True
     read: dict[OwnerId | None, list[Tensor]] = field(default_factory=dict)  # by seen.py
 
@@ -51,11 +51,11 @@ class Case:
 
     @property
     def attacked(self) -> list[OwnerId]:
-        """The owners whose replies are looked at: the first, or the first three."""
+        """The owners whose replies are attacked: the first, or the first three."""
         return list(range(len(self.graphs)))[: 1 if self.quick else 3]
 
     def stream(self, *path: str | int) -> Stream:
-        """Draws of the attacker's own."""
+        """The attacker's own random draws."""
         return generator(self.plan.seed, "audit", *path)
 
     def rows_of(self, owner: OwnerId) -> Rows:
@@ -63,12 +63,12 @@ class Case:
         return some_rows(self.graphs[owner].x, self.stream("rows", owner))
 
     def rows_of_others(self, owner: OwnerId) -> Rows:
-        """Rows that are at other owners."""
+        """Rows of the other owners."""
         others = [self.rows_of(j) for j in range(len(self.graphs)) if j != owner]
         return some_rows(np.concatenate(others), self.stream("rows of others", owner))
 
     def rows_of_all(self) -> Rows:
-        """Rows that are at any owner."""
+        """Rows of any owner."""
         everyone = [self.rows_of(j) for j in range(len(self.graphs))]
         return some_rows(np.concatenate(everyone), self.stream("rows of all"))
 
@@ -80,7 +80,7 @@ class Case:
 
 
 def some_rows(x: NodeFeatures, stream: Stream) -> Rows:
-    """At most so many rows, none of them empty, of length one."""
+    """A limited number of rows, none of them empty, scaled to length one."""
     filled = np.flatnonzero(np.asarray((x != 0).sum(axis=1)).reshape(-1))
     chosen = np.sort(stream.permutation(filled)[:MOST_ROWS])
     rows = x[chosen].toarray() if issparse(x) else x[chosen]

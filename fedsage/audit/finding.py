@@ -1,4 +1,4 @@
-"""What an attack found, and how attacks are registered."""
+"""The finding of an attack, and how attacks are registered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedsage.audit.case import Case
 
 Verdict: TypeAlias = Literal["holds", "leaks", "not run"]
-AUC_AT_CHANCE = 0.55  # up to here, a guess is no better than a coin
+AUC_AT_CHANCE = 0.55  # up to here, a guess is no better than chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Finding:
     sees: str
     figure: str
     value: float | None
-    chance: float | None  # what who sees nothing gets, or what an honest run has
+    chance: float | None  # the figure without any information, or of an honest run
     verdict: Verdict
     sum: float | None = None  # the same figure on the sum over owners
     note: str = ""
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What every finding of an attack has in common."""
+    """What all findings of an attack have in common."""
 
     name: str
     attacker: str
@@ -47,14 +47,14 @@ class Attempt:
         of_sum: float | None = None,
         note: str = "",
     ) -> Finding:
-        """It was tried."""
+        """A finding of an attack that was tried."""
         verdict: Verdict = "leaks" if leaks else "holds"
         return self.finding(rounded(value), rounded(chance), verdict, of_sum, note)
 
     def auc(
         self, value: float, of_sum: float | None = None, note: str = "", error: float = 0.0
     ) -> Finding:
-        """It was tried, and is judged by how often it tells one from the other.
+        """A finding measured by how often the attack tells one kind from the other.
 
         ``error`` is the standard error of that.
         """
@@ -62,7 +62,7 @@ class Attempt:
         return self.found(value, 0.5, leaks, of_sum, note)
 
     def not_run(self, why: str) -> Finding:
-        """It could not be tried."""
+        """A finding of an attack that could not be tried."""
         return self.finding(None, None, "not run", None, why)
 
     def finding(
@@ -73,7 +73,7 @@ class Attempt:
         of_sum: float | None,
         note: str,
     ) -> Finding:
-        """With what this attack says of itself."""
+        """A finding with the attack's own description."""
         mean = None if of_sum is None else rounded(of_sum)
         return Finding(
             self.name, self.attacker, self.sees, self.figure, value, chance, verdict, mean, note
@@ -81,7 +81,7 @@ class Attempt:
 
 
 def rounded(value: float) -> float:
-    """As many digits as mean anything."""
+    """Only the significant digits."""
     return round(float(value), 4)
 
 

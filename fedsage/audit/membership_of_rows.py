@@ -1,4 +1,4 @@
-"""Whether a row is among those that vectors of features were made of."""
+"""Whether a row is among those that some vectors of features are made of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def inside(rows: Rows, basis: Float[Array, "d_x rank"]) -> Float[Array, " rows"]
 
 
 def asked_about(case: Case, attempt: Attempt, vectors: dict[Party, Directions]) -> Finding:
-    """Ask whether a row is at an owner, of vectors by party; the sum's party is None."""
+    """Test whether a row is at an owner, given vectors by party; None is the sum's party."""
     aucs, found = [], []
     for i in case.attacked:
         basis = basis_of(vectors[i], case.plan.nodes[i])
@@ -40,7 +40,7 @@ def asked_of_sum(case: Case, vectors: Directions) -> float | None:
 
 
 def words_of_sum(of_sum: float | None) -> str:
-    """What the sum alone tells."""
+    """What the sum alone reveals, in words."""
     if of_sum is None:
-        return "on the sum it cannot be asked, since no row was left out of this run"
+        return "the sum cannot be attacked, since no row was left out of this run"
     return f"on the sum, against rows left out of the run: {of_sum:.3f}"

@@ -1,7 +1,7 @@
 """Runs made for an audit, and runs that were recorded: both become a case.
 
-A run made for an audit leaves some nodes out: rows of the same kind that no owner holds, so
-that even of a sum over all owners it can be asked whether it tells who is in it.
+A run made for an audit leaves some nodes out: rows of the same kind that no owner holds. So one
+can test even a sum over all owners for whether it reveals who is in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARE = 0.1  # of nodes that are left out
 def run_for_audit(
     config: Config, folder: Path, observe: Observer, force: bool, command: str
 ) -> RunResult:
-    """A recorded run on the graph that ``config`` names, some of its nodes left out."""
+    """A recorded run on the graph that ``config`` names, with some nodes left out."""
     whole = load(config.data.dataset, **config.synthetic.model_dump())
     left_out = drawn(whole, config.run.seed)
     owners, graph = owners_without(config, whole, left_out)
@@ -57,7 +57,7 @@ def drawn(graph: Graph, seed: int) -> NodeIds:
 
 
 def owners_without(config: Config, whole: Graph, left_out: NodeIds) -> tuple[Partition, Graph]:
-    """The owners that there would be with all nodes, without those; and the graph they cut."""
+    """The owners as cut with all nodes, but without those; and the graph they cut."""
     data, seed = config.data, config.run.seed
     owner = assign(whole, data.owners, data.partition, seed)
     kept = np.setdiff1d(np.arange(whole.num_nodes), left_out)
@@ -78,7 +78,7 @@ def recorded_case(folder: Path, quick: bool) -> Case:
         graph: Graph | None = None
     elif config.data.dataset == "own":
         raise DataError(
-            f"The graph of {folder} was handed over in Python, so it cannot be loaded again. "
+            f"The graph of {folder} was passed in Python, so it cannot be loaded again. "
             "Give a path or a dataset's name."
         )
     else:
@@ -92,7 +92,7 @@ def recorded_case(folder: Path, quick: bool) -> Case:
 
 
 def nodes_left_out(folder: Path) -> NodeIds:
-    """The nodes that the run in ``folder`` was made without."""
+    """The nodes that were left out of the run in ``folder``."""
     path = folder / MESSAGES / LEFT_OUT
     nodes = json.loads(path.read_text())["nodes"] if path.exists() else []
     return np.asarray(nodes, dtype=np.int64)

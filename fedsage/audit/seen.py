@@ -1,7 +1,7 @@
-"""What a server makes of recorded messages: numbers of one owner, or of the sum over all.
+"""What a server can read in recorded messages: numbers of one owner, or of the sum over all.
 
-``party`` is an owner or None for the sum. Full messages are read as they are; whole numbers by
-the units that all parties hold, which follow from what the server itself has sent. Of a masked
+``party`` is an owner, or None for the sum. Full messages are read as they are; integers with
+the units of the common state, which follows from what the server itself has sent. For a masked
 reply, the same reading gives noise.
 """
 
@@ -32,7 +32,7 @@ from fedsage.shapes import Array
 
 Party: TypeAlias = OwnerId | None
 Directions = Float[Array, "directions d_x"]
-NOTHING = 1e-10  # of the largest squared singular value: directions below it are rounding
+NOTHING = 1e-10  # of the largest squared singular value: smaller directions are rounding
 
 
 def replies_of(case: Case, procedure: Procedure[Any, Any, Any], party: Party) -> Iterator[Any]:
@@ -42,18 +42,18 @@ def replies_of(case: Case, procedure: Procedure[Any, Any, Any], party: Party) ->
 
 
 def requests_of(case: Case, procedure: Procedure[Any, Any, Any]) -> Iterator[Any]:
-    """What all owners were sent; read from the first one's."""
+    """What all owners were sent; read from the first owner's messages."""
     return (request for _, request in case.recording.find(procedure.name, "down", 0))
 
 
 def gradients(case: Case, party: Party, name: str) -> list[Tensor]:
-    """About the gradient of one weight that each round followed."""
+    """Roughly the gradient of one weight in each round."""
     by_round = of_models if in_full(case.plan.config) else of_changes
     return list(by_round(case, party, name))
 
 
 def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
-    """From φ_i and moments as they are."""
+    """Gradients from full φ_i and moments."""
     broadcasts = requests_of(case, DataOwner.receive_classifier)
     updates = replies_of(case, DataOwner.local_update_c, party)
     decay = case.plan.config.classifier.weight_decay
@@ -62,7 +62,7 @@ def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
 
 
 def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: float) -> Tensor:
-    """The mean of a round's gradients, later ones more, from moments; without them, −Δφ."""
+    """The mean of a round's gradients, later ones weighted more; without moments, −Δφ."""
     start, moved = before.phi[name].double(), (after.phi[name] - before.phi[name]).double()
     if f"{name}.exp_avg" not in after.moments:
         return -moved
@@ -76,7 +76,7 @@ def gradient_in(before: Classifier, after: ClassifierUpdate, name: str, decay: f
 
 
 def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
-    """From changes in whole numbers, times what Adam has divided by."""
+    """Gradients from changes in integers, times Adam's divisor."""
     held = list(held_by_all(case))
     for t, moved in enumerate(moves(case, party, held)):
         after = held[min(t + 1, len(held) - 1)]
@@ -86,21 +86,21 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
         )
         weight = moved[name] / (-case.plan.config.classifier.eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
-        alone = party is not None and case.masked  # those are of the sum, and not of this owner
+        alone = party is not None and case.masked  # a guide is of the sum, not of this owner
         yield weight if roots is None or alone else weight * roots.double().reshape(shape)
 
 
 def moves(case: Case, party: Party, held: Sequence[Common]) -> Iterator[Parameters]:
-    """How far each round took the weights, by the whole numbers of a party."""
+    """How far each round moved the weights, from the integers of a party."""
     changes: Iterator[Change] = replies_of(case, local_change_c, party)
     for before, change in zip(held, changes, strict=False):
         yield weights_in(change.parts, before.bases, before.units, shapes_of(before.phi))
 
 
 def feature_moves(case: Case, party: Party) -> Float[Array, " d_x"]:
-    """How far the first weights of each feature moved, by what this party sent alone.
+    """How far the first weights of each feature moved, from what this party alone sent.
 
-    What Adam divides by is of the sum of all, and left out here.
+    Adam's divisor belongs to the sum over all, and is left out here.
     """
     name = first_weight(case)
     if in_full(case.plan.config):
@@ -112,7 +112,7 @@ def feature_moves(case: Case, party: Party) -> Float[Array, " d_x"]:
 
 
 def held_by_all(case: Case) -> Iterator[Common]:
-    """What all hold at the start of each round, and after the last."""
+    """The common state at the start of each round, and after the last."""
     held: Common | None = None
     for news in requests_of(case, receive_change):
         if held is not None and news.total.count:
@@ -131,7 +131,7 @@ def first_weight(case: Case) -> str:
 
 
 def last_bias(case: Case) -> str | None:
-    """The weights that are added to the logits of classes, if there are any."""
+    """The weights that are added to the logits of classes, if any."""
     phi, shape = case.plan.phi.phi.items(), (case.plan.d_y,)
     return next((name for name, weight in reversed(phi) if weight.shape == shape), None)
 
@@ -139,8 +139,8 @@ def last_bias(case: Case) -> str | None:
 def directions(case: Case, party: Party, plain: bool = False) -> Directions:
     """Vectors of features: every column of every round's first-layer gradient.
 
-    A gradient of the first layer is a sum of rows of X_i, each times a number. ``plain`` leaves
-    out rounds on mended graphs, if the others give as many vectors as there are nodes.
+    A gradient of the first layer is a sum of rows of X_i, each times a number. ``plain``
+    leaves out rounds on mended graphs, if the others give as many vectors as there are nodes.
     """
     found = [weight.T.reshape(-1, case.plan.d_x) for weight in first_gradients(case, party)]
     if plain and case.plan.config.mend.mix == "rounds":
@@ -151,7 +151,7 @@ def directions(case: Case, party: Party, plain: bool = False) -> Directions:
 
 
 def first_gradients(case: Case, party: Party) -> list[Tensor]:
-    """Of the first layer; read once for all attacks."""
+    """Gradients of the first layer; read once for all attacks."""
     if party not in case.read:
         case.read[party] = gradients(case, party, first_weight(case))
     return case.read[party]
@@ -169,9 +169,9 @@ def sketches(case: Case, party: Party) -> Directions | None:
 def basis_of(
     vectors: Directions, most: int, least: float = NOTHING
 ) -> Float[Array, "d_x rank"]:
-    """An orthonormal basis of the ``most`` directions that matter most.
+    """An orthonormal basis of the ``most`` most important directions.
 
-    Those whose squared singular value is below ``least`` times the largest do not matter.
+    Those whose squared singular value is below ``least`` times the largest are dropped.
     """
     n, d_x = vectors.shape
     wide = n < d_x

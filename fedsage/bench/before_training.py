@@ -1,4 +1,4 @@
-"""Suites about what comes before training: starting up, making a graph, cutting it."""
+"""Suites for what comes before training: starting up, making a graph, cutting it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsage.machine import peak_rss_mb
 
 
 def startup_suite(repeats: int = 5) -> Iterator[Figure]:
-    """How long it takes until something happens."""
+    """How long it takes to start."""
     ways = {
         "import fedsage": ["-c", "import fedsage"],
         "fedsage --help": ["-m", "fedsage.cli.main", "--help"],
@@ -34,7 +34,7 @@ def start_python(*arguments: str) -> None:
 
 
 def partition_suite(repeats: int = 3) -> Iterator[Figure]:
-    """Louvain and METIS owners: seconds, and the largest owner against the mean."""
+    """Louvain and METIS owners: seconds, and the largest owner compared with the mean."""
     for (name, graph), how, owners in product(graphs(), ("louvain", "metis"), (3, 5, 10)):
         taken = [seconds(partition, graph, owners, how, k) for k in range(repeats)]
         balances = []
@@ -47,7 +47,7 @@ def partition_suite(repeats: int = 3) -> Iterator[Figure]:
 
 
 def synthetic_suite(repeats: int = 3) -> Iterator[Figure]:
-    """A million nodes and ten million links, in a process of its own."""
+    """A million nodes and ten million links, in a separate process."""
     taken = [in_fresh_process(a_million_nodes) for _ in range(repeats)]
     where = "synthetic, 1M nodes, 10M links"
     yield figure_of(where, [one[0] for one in taken], "s", at_most=60)
@@ -55,6 +55,6 @@ def synthetic_suite(repeats: int = 3) -> Iterator[Figure]:
 
 
 def a_million_nodes() -> tuple[float, float]:
-    """Seconds that it takes to make them, and the most memory held."""
+    """Seconds to make them, and the peak memory."""
     taken = seconds(synthetic, nodes=1_000_000, degree=20.0)
     return taken, peak_rss_mb()

@@ -1,4 +1,4 @@
-"""Figure: one measurement, and helpers to take it."""
+"""Figure: one measurement, and functions to take it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in a Python process of its own, so that its memory and its start are its own.
+"""Run a function in a separate Python process, to measure its start and its memory.
 
 ``python -m fedsage.bench.fresh MODULE:FUNCTION ARGUMENTS`` is that process.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 
 def in_fresh_process(work: Callable[..., Any], **arguments: Any) -> Any:
-    """What ``work`` returns in a fresh process; arguments and answer travel as JSON.
+    """What ``work`` returns in a fresh process; arguments and answer are passed as JSON.
 
-    ``work`` is a function of a module, so that the process finds it by name.
+    ``work`` must be a function of a module, so that the process finds it by name.
     """
     name = f"{work.__module__}:{work.__qualname__}"
     command = [sys.executable, "-m", "fedsage.bench.fresh", name, json.dumps(arguments)]

@@ -1,4 +1,4 @@
-"""Suites about NeighGen: finding the nearest node, and the cost of its phase."""
+"""Suites for NeighGen: finding the nearest node, and the cost of its phase."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def matching_suite(repeats: int = 5) -> Iterator[Figure]:
         draws = generator(0, "matching")
         rows = np.maximum(draws.standard_normal((ROWS, x.shape[1]), dtype=np.float32), 0)
         squares, queries = squared_norms(x), torch.from_numpy(rows)
-        columns = queries.T.contiguous().T  # as they come from fGen
+        columns = queries.T.contiguous().T  # as fGen returns them
         dense = torch.from_numpy(x.toarray() if issparse(x) else x)
         ours, cdist, loop = [], [], []
         for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""NeighGen's hot spots beside what the machine could do at best: products, and moving bytes."""
+"""NeighGen's hot spots compared with the machine's limits: arithmetic and moving bytes."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ SETTINGS = NeighGenConfig()
 WIDTHS, HIDDEN = SETTINGS.widths, SETTINGS.hidden
 DECODED = 80  # rows: about what 64 nodes get
 ADAM_BYTES = 4 * 7  # for each weight: four numbers are read, three written
-COPIED_BYTES = 4 * 2  # for each number: it is read, and written
+COPIED_BYTES = 4 * 2  # for each number: it is read and written
 
 
 def beside_bound(
     name: str, taken: Sequence[float], bounds: Sequence[float], bound: str
 ) -> Iterator[Figure]:
-    """CPU milliseconds with the bound as their baseline, and how many times it they are."""
+    """CPU milliseconds with the bound as their baseline, and their ratio to it."""
     milliseconds = [[1e3 * one for one in each] for each in (taken, bounds)]
     yield figure_of(f"{name}, against its {bound}", milliseconds[0], "ms", milliseconds[1])
     yield times_bound(f"{name} ÷ {bound}", taken, bounds, MOST_TIMES_BOUND)
 
 
 def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]:
-    """What fGen takes for a batch, there and back, as in procedure D: not back to z."""
+    """The time of fGen for a batch, forward and backward, as in procedure D: not to z."""
     draws = generator(0, "decoder")
     fgen = FGen(num_features, SETTINGS, draws)
     z, noise, upstream = (
@@ -48,7 +48,7 @@ def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figu
         for size in (WIDTHS[-1], WIDTHS[-1], num_features)
     )
     weights = list(fgen.parameters())
-    upstream = upstream.T.contiguous().T  # as it comes from the loss
+    upstream = upstream.T.contiguous().T  # as the loss returns it
 
     def there_and_back() -> None:
         torch.autograd.grad(fgen(z, noise), weights, upstream)
@@ -59,7 +59,7 @@ def decoder_figures(name: str, num_features: int, repeats: int) -> Iterator[Figu
 
 
 def decoder_flops(sizes: Sequence[int], rows: int) -> int:
-    """Three products a layer; the first needs no gradient in what it is given."""
+    """Three products for each layer; the first layer needs no gradient in its input."""
     products = [a * b for a, b in pairwise(sizes)]
     return 2 * rows * (3 * sum(products) - products[0])
 
@@ -79,7 +79,7 @@ def matching_figures(
 
 
 def adam_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]:
-    """Adam on fGen: few operations a number: what bounds it is reading and writing them."""
+    """Adam on fGen: few operations for each number, so memory traffic limits it."""
     fgen = FGen(num_features, SETTINGS, generator(0, "adam"))
     for weight in fgen.parameters():
         weight.grad = torch.ones_like(weight)
@@ -93,17 +93,17 @@ def adam_figures(name: str, num_features: int, repeats: int) -> Iterator[Figure]
 
 
 def copy_speed(numbers: int) -> float:
-    """Bytes a second that a copy of so many numbers moves: half of them Adam's four tables."""
+    """Bytes per second of a copy of that many numbers: half of them Adam's four tables."""
     source, target = torch.ones(2, numbers)
     return COPIED_BYTES * numbers / fastest(target.copy_, source)
 
 
 def fastest(work: Callable[..., object], *arguments: object) -> float:
-    """CPU seconds of the fastest of some calls."""
+    """CPU seconds of the fastest of several calls."""
     return min(cpu_seconds(work, *arguments) for _ in range(CALLS))
 
 
 def unzipped(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """What was measured, and the bounds measured beside it."""
+    """What was measured, and the bounds measured with it."""
     first, second = np.array(pairs).T.tolist()
     return first, second

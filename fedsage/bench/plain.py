@@ -1,7 +1,7 @@
 """The baseline of ``bench --suite step``: the same training step in plain PyTorch.
 
-Dense features, one gather for every sampled node, no result reused: what GraphSage looks
-like when it is written in the shortest way.
+Dense features, one gather for every sampled node, no result reused: GraphSage written in the
+shortest way.
 """
 
 from __future__ import annotations

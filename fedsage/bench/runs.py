@@ -1,4 +1,4 @@
-"""The suite ``run``: runs from end to end, and owners in parallel."""
+"""The suite ``run``: whole runs, and owners in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_TRAINING_SECONDS = {  # CPU seconds of training that a run may take, one th
 
 
 def run_suite(repeats: int = 3) -> Iterator[Figure]:
-    """Whole runs in processes of their own: CPU seconds, peak memory, owners in parallel."""
+    """Whole runs in separate processes: CPU seconds, peak memory, owners in parallel."""
     here = [name for name in DATASETS if find(name)] or ["synthetic"]
     cells = [*product(("fedsage", "fedsage+"), here, (3,))]
     cells += [cell for cell in MOST_TRAINING_SECONDS if cell[1] in here and cell not in cells]
@@ -48,7 +48,7 @@ def run_suite(repeats: int = 3) -> Iterator[Figure]:
 
 
 def two_threads(repeats: int) -> Figure:
-    """Products in two threads that share nothing, against one: what the machine allows."""
+    """Products in two independent threads, compared with one: what the machine allows."""
     taken = in_fresh_process(seconds_per_share, threads=[1, 2], repeats=repeats)
     return figure_of(
         "two threads that share nothing against one, a share of work",
@@ -59,7 +59,7 @@ def two_threads(repeats: int) -> Figure:
 
 
 def two_at_a_time(name: str, repeats: int, owners: int = 4, rounds: int = 20) -> Figure:
-    """A round of FedSage with two owners at a time, against one at a time."""
+    """A round of FedSage with two owners at a time, compared with one at a time."""
     settings = {
         "run": {"method": "fedsage"},
         "data": {"dataset": name, "owners": owners},

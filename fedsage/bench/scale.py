@@ -1,4 +1,4 @@
-"""Large graphs and many owners: the cost of whole runs, each in a process of its own."""
+"""Large graphs and many owners: the cost of whole runs, each in a separate process."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def figures_of(case: Case, taken: Sequence[dict[str, float]]) -> Iterator[Figure
 
 
 def run_case_apart(case: Case) -> dict[str, float]:
-    """A case in a process of its own, which reports progress on stderr."""
+    """A case in a separate process, which reports progress on stderr."""
     found: dict[str, float] = in_fresh_process(run_case_aloud, case=asdict(case))
     return found
 
 
 def run_case_aloud(case: dict[str, Any]) -> dict[str, float]:
-    """The same as :func:`run_case`, for a case that came as JSON."""
+    """Like :func:`run_case`, for a case given as JSON."""
     one = Case(**case)
     return run_case(
         one, lambda words: print(f"{one.name}: {words}", file=sys.stderr, flush=True)
@@ -89,9 +89,9 @@ def run_case_aloud(case: dict[str, Any]) -> dict[str, float]:
 
 
 def run_case(case: Case, say: Callable[[str], None]) -> dict[str, float]:
-    """Make the graph, cut it, train, judge, predict; CPU seconds of each, wall, peak memory."""
+    """Make the graph, cut it, train, evaluate, predict; CPU seconds of each, wall, memory."""
     warm_up()
-    partition(synthetic(nodes=LARGE), 2, "louvain", 0)  # compiled where it is, before the clock
+    partition(synthetic(nodes=LARGE), 2, "louvain", 0)  # compiles before the clock starts
     found: dict[str, float] = {}
     start, mark = time.perf_counter(), time.process_time()
 

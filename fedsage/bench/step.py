@@ -1,4 +1,4 @@
-"""The suite ``step``: a training step against torch, plain torch and the arithmetic alone."""
+"""The suite ``step``: a training step compared with torch and with the arithmetic alone."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ AGAINST_PLAIN = {"cora": 20, "msacademic": 20, "pubmed": 5}
 ABOVE_BOUND = {"cora": 6, "msacademic": 9}
 ADAM_FLOPS = 14  # for each weight: two moments, a root, a quotient, the step
 OWNERS, TRAINING_SHARE = 3, 0.6  # an epoch is as long as one owner's
-PLAIN_STEPS = 5  # they take long
-GEMM = 512  # rows and columns of the product that tells how fast the machine is
+PLAIN_STEPS = 5  # they are slow
+GEMM = 512  # rows and columns of the product that measures the machine's speed
 
 
 def step_suite(repeats: int = 7) -> Iterator[Figure]:
-    """One training step by each kernel, for the settings of both presets."""
+    """One training step with each kernel, for the settings of both presets."""
     for name, graph in graphs():
         for preset in PRESETS:
             times = step_seconds(graph, repeats, preset)
@@ -59,7 +59,7 @@ def step_suite(repeats: int = 7) -> Iterator[Figure]:
 def times_bound(
     name: str, ours: Sequence[float], bound: Sequence[float], most: float | None = None
 ) -> Figure:
-    """How many times as long as the arithmetic would take."""
+    """How many times as long as the arithmetic alone would take."""
     times = [a / b for a, b in zip(ours, bound, strict=True)]
     return figure_of(name, times, "×", at_most=most)
 
@@ -67,13 +67,13 @@ def times_bound(
 def beside_baseline(
     name: str, ours: Sequence[float], baseline: Sequence[float], least: float | None = None
 ) -> Figure:
-    """Milliseconds of ours and of a baseline that was timed beside it, each time."""
+    """Milliseconds of ours and of a baseline that was timed with it each time."""
     mine, others = ([1e3 * one for one in taken] for taken in (ours, baseline))
     return figure_of(name, mine, "ms", others, at_least=least)
 
 
 def step_seconds(graph: Graph, repeats: int, preset: str) -> dict[str, list[float]]:
-    """CPU seconds a step: by each kernel, by plain torch, and by the arithmetic alone.
+    """CPU seconds for each step: by each kernel, by plain torch, and the arithmetic alone.
 
     All are measured in turn, on the same nodes: an epoch of one of three owners.
     """
@@ -117,10 +117,10 @@ def step_flops(
     fanouts: Sequence[int],
     draws: np.random.Generator,
 ) -> float:
-    """Additions and multiplications of one step on ``batch`` that nobody can do without.
+    """Additions and multiplications that one step on ``batch`` cannot do without.
 
-    Features are weighted once for each distinct node, over their filled columns, there and
-    back; what dense layers and means take is counted in full, sampling not at all.
+    Features are weighted once for each distinct node, over their nonzero columns, forward and
+    backward; dense layers and means are counted in full, sampling not at all.
     """
     first, second = sample_hops(graph, batch, fanouts, draws)
     near = first.inputs[np.unique(first.mean.indices)]
@@ -135,7 +135,7 @@ def step_flops(
 
 
 def adam_flops(shape: Shape) -> float:
-    """What Adam takes for one step on all weights."""
+    """The operations of Adam for one step on all weights."""
     d1, d2 = shape.model.widths
     return float(
         ADAM_FLOPS * (2 * shape.num_features * d1 + 2 * d1 * d2 + d2 * shape.num_classes)
@@ -143,19 +143,19 @@ def adam_flops(shape: Shape) -> float:
 
 
 def gemm_speed() -> float:
-    """Additions and multiplications a second in a product of square matrices."""
+    """Additions and multiplications per second in a product of square matrices."""
     square = torch.ones(GEMM, GEMM)
     return 2 * GEMM**3 / min(cpu_seconds(torch.mm, square, square) for _ in range(3))
 
 
 def cpu_seconds(work: Callable[..., object], *arguments: object) -> float:
-    """The processor's time for ``work``, whatever else the machine is busy with."""
+    """The processor time of ``work``, whatever else the machine is doing."""
     start = time.process_time()
     work(*arguments)
     return time.process_time() - start
 
 
 def steps_on(step: Callable[[torch.Tensor], None], batches: torch.Tensor) -> None:
-    """One step a row."""
+    """One step for each row."""
     for batch in batches:
         step(batch)

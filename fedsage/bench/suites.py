@@ -1,4 +1,4 @@
-"""The suites of ``fedsage bench``: what is measured, and against what."""
+"""The suites of ``fedsage bench``: what is measured, and compared with what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite ``bytes``: what crosses an owner's boundary, against data and full messages."""
+"""The suite ``bytes``: what crosses an owner's boundary, compared with full messages."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ LEAST_RATIOS: dict[tuple[str, int], float | None] = {
     ("pubmed", 5): 50,
     ("msacademic", 3): 70,
 }
-MOST_CPU = 1.15  # of a run in low rank, by that of one with full messages
+MOST_CPU = 1.15  # of a low-rank run, relative to one with full messages
 MOST_NEIGHGEN = 100  # MB of its phase: Cora, M = 10
 
 
 def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
-    """Bytes by phase for every way of mending; whole runs in low rank; NeighGen's phase."""
+    """Bytes by phase for every way of mending; whole low-rank runs; NeighGen's phase."""
     yield from figures_by_way(repeats)
     here = {cell: least for cell, least in LEAST_RATIOS.items() if find(cell[0])}
     for (name, owners), least in (here or {("synthetic", 3): None}).items():
@@ -50,7 +50,7 @@ def bytes_suite(repeats: int = 1) -> Iterator[Figure]:
 def figures_of_whole_run(
     name: str, owners: int, least: float | None, repeats: int
 ) -> Iterator[Figure]:
-    """Bytes and CPU seconds of FedSage+ in low rank, against one with full messages."""
+    """Bytes and CPU seconds of low-rank FedSage+, compared with full messages."""
     runs = [[costs(name, owners, "fedsage+", how, {}) for how in ("low-rank", "full")]
             for _ in range(repeats)]  # fmt: skip
     short, full = ([both_ways(all_phases(one["bytes"])) / MEGA for one in taken]
@@ -62,7 +62,7 @@ def figures_of_whole_run(
 
 
 def figure_of_neighgen(name: str, owners: int, repeats: int) -> Figure:
-    """NeighGen's phase in low rank, against what full messages would have been."""
+    """NeighGen's phase in low rank, compared with full messages."""
     one_round = {"classifier": {"rounds_c": 1}}
     found = [
         costs(name, owners, "fedsage+neighgen", "low-rank", one_round) for _ in range(repeats)
@@ -76,7 +76,7 @@ def figure_of_neighgen(name: str, owners: int, repeats: int) -> Figure:
 def costs(
     name: str, owners: int, method: str, how: str, more: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The costs of one run in a process of its own; ``more`` are other settings."""
+    """The costs of one run in a separate process; ``more`` are other settings."""
     settings = {
         "run": {"method": method},
         "data": {"dataset": name, "owners": owners},
@@ -89,7 +89,7 @@ def costs(
 def figures_by_way(repeats: int) -> Iterator[Figure]:
     """Bytes up and down by phase and round, for every way of mending; they hardly vary.
 
-    A round of the classifier is a third of three rounds and of the last broadcast.
+    A round of the classifier is a third of three rounds plus the last broadcast.
     """
     name = "cora" if find("cora") else "synthetic"
     graph = load(name)
@@ -123,9 +123,9 @@ def graph_bytes(graph: Graph) -> int:
 
 
 def dense_exchange(graph: Graph, owners: int, gen: Mapping[str, Any]) -> dict[str, float]:
-    """One round of NeighGen's exchange as Algorithm 1 and Eq. (3) read, in float32.
+    """One round of NeighGen's exchange as in Algorithm 1 and Eq. (3), in float32.
 
-    fGen puts out all neighbors of a node at once. Up: every owner sends Z and its generator,
+    fGen outputs all neighbors of a node at once. Up: every owner sends Z and its generator,
     and for every other owner a gradient as large as that generator. Down: every owner gets
     all others' Z and generators, and the sum of its gradients.
     """

@@ -1,4 +1,4 @@
-"""Whole runs whose costs are measured; each is called in a process of its own."""
+"""Whole runs whose costs are measured; each is called in a separate process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, made again beside the paper's own values."""
+"""The paper's tables and figures, reproduced beside the paper's own values."""

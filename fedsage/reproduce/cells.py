@@ -1,4 +1,4 @@
-"""Cells of a study: runs that are kept as they end, so that a killed study goes on."""
+"""Cells of a study: runs that are stored as they end, so that a killed study can continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Labels: TypeAlias = dict[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run, and what its place in the table is called (its seed is not part of that)."""
+    """One run, and the labels of its place in the table (without the seed)."""
 
     labels: Labels
     config: Config
@@ -57,7 +57,7 @@ def fingerprint(config: Config) -> str:
     settings = config.model_dump(
         mode="json",
         exclude=unused | {"federation"},
-        exclude_defaults=True,  # so that a setting of a later version changes nothing
+        exclude_defaults=True,  # so that a new setting in a later version changes nothing
     )
     run = config.run
     settings["run"] = {"method": run.method, "seed": run.seed, "kernel": run.kernel}
@@ -70,9 +70,9 @@ def run_cells(
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
 ) -> list[FinishedCell]:
-    """Run what is not in ``store`` yet; each cell is written whole when it ends.
+    """Run what is not in ``store`` yet; each cell is stored when it ends.
 
-    With no ``jobs`` at all, nothing is run: the cells that are there are all there is.
+    With ``jobs`` of zero, nothing is run: only stored cells are returned.
     """
     missing = {path: cell for cell in cells if not (path := cell_file(store, cell)).exists()}
     store.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def run_cells(
         found = json.loads(cell_file(store, cell).read_text())
         mark, seed = fingerprint(cell.config), cell.config.run.seed
         record, lines = found["record"], found["history"]
-        if record["format"] == 1:  # kept by an earlier version
+        if record["format"] == 1:  # stored by an earlier version
             record = with_phases(record)
             lines = [line | {"phase": EARLIER[line["phase"]]} for line in lines]
         done.append(FinishedCell(cell.labels, seed, mark, found["commit"], record, lines))
@@ -97,7 +97,7 @@ def cell_file(store: Path, cell: Cell) -> Path:
 
 
 def run_each(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
-    """Run cells, ``jobs`` at a time, each in a process of its own; give each as it ends."""
+    """Run cells, ``jobs`` at a time, each in a separate process; yields each as it ends."""
     if jobs == 1 or len(missing) < 2:
         for path, cell in missing.items():
             run_cell(cell.config, path)
@@ -116,7 +116,7 @@ def run_each(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
 
 
 def leave_with_parent() -> None:
-    """End this process when the one that started it is gone, however that ended."""
+    """End this process when its parent is gone, however that ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -128,7 +128,7 @@ def leave_with_parent() -> None:
 
 
 def run_cell(config: Config, path: Path) -> None:
-    """Run one cell and keep what came of it."""
+    """Run one cell and store its result."""
     result = run_config(config)
     kept = {
         "record": asdict(result.record),
@@ -141,7 +141,7 @@ def run_cell(config: Config, path: Path) -> None:
 
 
 def grouped(done: Sequence[FinishedCell]) -> list[tuple[Labels, list[FinishedCell]]]:
-    """Cells by what they are called, seeds together, in order."""
+    """Cells by their labels, seeds together, in order."""
     groups: dict[str, tuple[Labels, list[FinishedCell]]] = {}
     for one in done:
         groups.setdefault(json.dumps(one.labels), (one.labels, []))[1].append(one)

@@ -35,7 +35,7 @@ class Panel:
     groups: Sequence[str] = ()
     counts: Sequence[Sequence[int]] | None = None
     log_x: bool = False
-    at_least: float = 0.0  # height of the y axis, so that noise does not fill it
+    at_least: float = 0.0  # minimum height of the y axis, so that noise does not fill it
     from_zero: bool = False
 
     @property
@@ -54,7 +54,7 @@ def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
             "'pip install fedsage[all]'; the tables are written without it."
         ) from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "fedsage"  # the same file from the same numbers
+    matplotlib.rcParams["svg.hashsalt"] = "fedsage"  # the same numbers give the same file
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
@@ -121,7 +121,7 @@ def draw_bars(axis: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[s
 
 
 def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
-    """Shades for counts, on a logarithmic scale; empty places stay white."""
+    """Shades for counts, on a logarithmic scale; empty cells stay white."""
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 

@@ -32,7 +32,7 @@ class FinishedStudy:
 
     name: str
     tables: list[Table]
-    rows: list[TableRow]  # one for every group of runs; the tables' own where nothing was run
+    rows: list[TableRow]  # one for every group of runs; the tables' own if nothing was run
 
 
 STUDIES: dict[str, Study] = {
@@ -72,7 +72,7 @@ def make(
     def run(cells: Sequence[Cell]) -> list[FinishedCell]:
         found = run_cells(cells, out / "cells", on_cell, min(jobs, 1) if study.timed else jobs)
         if not found:
-            raise ConfigError(f"{out / 'cells'} holds no runs of {name}. Leave out --kept.")
+            raise ConfigError(f"{out / 'cells'} holds no runs of {name}. Omit --kept.")
         ran.extend(found)
         return found
 

@@ -58,7 +58,7 @@ def table_fgen(options: Options, run: RunCells) -> StudyOutput:
 
 
 def figure_dgen(options: Options, run: RunCells) -> StudyOutput:
-    """Neighbors that dGen predicts against those that are missing, MSAcademic, M = 3."""
+    """Neighbors that dGen predicts compared with those missing, MSAcademic, M = 3."""
     (dataset,) = options.of("msacademic") or ("msacademic",)
     labels: Labels = {"dataset": dataset, "M": 3}
     wanted = cells_by_seed(
@@ -100,7 +100,7 @@ def figure_curves(options: Options, run: RunCells) -> StudyOutput:
     ]
     note = (
         "The last round of each method. The paper plots test accuracy; ours is on the owners' "
-        "validation nodes, queried on what each owner holds, because test nodes are queried "
+        "validation nodes, queried on each owner's own graph, because test nodes are queried "
         "only once, at the end. GlobSage's is on the whole graph. Seconds include NeighGen and "
         "add up over local models."
     )
@@ -127,7 +127,7 @@ def averages(history: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]
 
 
 def time_of(history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Seconds that all models together took for the rounds so far, and for NeighGen."""
+    """Seconds that all models together took for the rounds so far and for NeighGen."""
     spent: dict[int, float] = {}
     before = 0.0
     for line in history:
@@ -142,7 +142,7 @@ def time_of(history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def figure_labels(options: Options, run: RunCells) -> StudyOutput:
-    """Label distributions on PubMed, M = 5: each owner's, the true, and those predicted."""
+    """Label distributions on PubMed, M = 5: each owner's, the true ones, the predicted."""
     (dataset,) = options.of("pubmed") or ("pubmed",)
     wanted = []
     for method in PAPER_METHODS:

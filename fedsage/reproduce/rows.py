@@ -9,13 +9,13 @@ from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.tables import beside_paper
 from fedsage.runs.compare import as_json, row_of
 
-NAMED = ("dataset", "M", "method")  # labels that have a key of their own in every row
+NAMED = ("dataset", "M", "method")  # labels that have their own key in every row
 
 
 def study_rows(
     done: Sequence[FinishedCell], paper: Callable[[Labels], Sequence[float] | None]
 ) -> list[dict[str, Any]]:
-    """One row for every group of a study's runs; the setting that is studied is a key more."""
+    """One row for every group of a study's runs; the studied setting is an extra key."""
     rows = []
     for labels, group in grouped(done):
         printed = paper(labels)

@@ -1,4 +1,4 @@
-"""The tables and figures of the paper, by name: which runs each takes, and what it shows."""
+"""The tables and figures of the paper, by name: the runs each needs, and what it shows."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Options:
 
     preset: str = "paper"
     seeds: int = 5
-    quick: bool = False  # one seed, few rounds, Cora in place of larger graphs
+    quick: bool = False  # one seed, few rounds, Cora instead of larger graphs
     datasets: tuple[str, ...] = PAPER_DATASETS
     owners: tuple[int, ...] = (3, 5, 10)
 
     def of(self, *datasets: str) -> tuple[str, ...]:
-        """The datasets to run, where the paper has ``datasets``."""
+        """The datasets to run if the paper has ``datasets``."""
         return ("cora",) if self.quick else tuple(d for d in datasets if d in self.datasets)
 
     @property
@@ -55,7 +55,7 @@ class Options:
 
     @property
     def all_seeds(self) -> range:
-        """The seeds, from zero on."""
+        """The seeds, from zero."""
         return range(1 if self.quick else self.seeds)
 
 
@@ -70,7 +70,7 @@ class StudyOutput:
 
     tables: list[Table]
     panels: list[Panel] = field(default_factory=list)
-    paper: Printed = no_such_cell  # what the paper prints for the accuracy of a run
+    paper: Printed = no_such_cell  # the accuracy that the paper prints for a run
 
 
 def cells_by_seed(
@@ -91,7 +91,7 @@ def cells_by_seed(
 
 
 def accuracies(done: Iterable[FinishedCell], queries: str = "global") -> dict[int, float]:
-    """Accuracy by seed, of queries on the whole graph or on what each owner holds."""
+    """Accuracy by seed, queried on the whole graph or on each owner's own."""
     return {one.seed: float(one.record["accuracy"][queries]) for one in done}
 
 
@@ -208,7 +208,7 @@ def figure_hide_ratio(options: Options, run: RunCells) -> StudyOutput:
 
 
 def table_shared_neighgen(options: Options, run: RunCells) -> StudyOutput:
-    """One NeighGen for all owners against one per owner, M = 3."""
+    """One NeighGen for all owners compared with one per owner, M = 3."""
     values = paper_values()["table-shared-neighgen"]
     wanted = []
     for dataset in options.of(*PAPER_DATASETS):

@@ -22,7 +22,7 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """For people."""
+        """The table as Markdown."""
         if not self.rows:
             return f"## {self.title}\n\nNothing yet.\n"
         columns = list(self.rows[0])
@@ -34,7 +34,7 @@ class Table:
         return f"## {self.title}\n{note}\n" + "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """For spreadsheets."""
+        """The table as CSV."""
         out = io.StringIO()
         writer = csv.DictWriter(
             out, list(self.rows[0]) if self.rows else [], lineterminator="\n"

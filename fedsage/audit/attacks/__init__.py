@@ -1,1 +1,1 @@
-"""One known attack in each file. It says who attacks, what is seen, and how far that leads."""
+"""One known attack in each file: who attacks, what they see, and how far they get."""

@@ -1,4 +1,4 @@
-"""Decode cost: how much memory a frame can cost whoever reads it."""
+"""Decode cost: how much memory a frame can cost its reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedsage.protocol.messages import Classifier
 from fedsage.protocol.wire import decode, encode
 
 SIZE = 2**20  # bytes of a frame
-HONEST, MOST = 2.0, 4.0  # the frame with what is in it; and what is still no harm
+HONEST, MOST = 2.0, 4.0  # the frame and its content; and what is still harmless
 ATTEMPT = Attempt(
     "decode-cost",
     "anybody",
@@ -23,7 +23,7 @@ ATTEMPT = Attempt(
 
 @attack("decode-cost")
 def decode_cost(case: Case) -> Finding:
-    """What do frames made to cost much take, before they are refused?"""
+    """How much memory do frames made to be expensive take before they are refused?"""
     costs = {name: cost_of(frame) for name, frame in hostile_frames(case).items()}
     worst = max(costs, key=lambda name: costs[name])
     note = f"the worst: {worst}; an honest frame of this run: {cost_of(honest(case)):.1f}"
@@ -36,7 +36,7 @@ def honest(case: Case) -> bytes:
 
 
 def hostile_frames(case: Case) -> dict[str, bytes]:
-    """Frames of about the same size, by what they are full of."""
+    """Frames of about the same size, by what they are filled with."""
     many = [0] * (SIZE // 3)
     keys = {f"k{k}": 0 for k in range(SIZE // 12)}
     deep: list[object] = []
@@ -52,17 +52,17 @@ def hostile_frames(case: Case) -> dict[str, bytes]:
 
 
 def header(values: object) -> bytes:
-    """A frame that has nothing but its first line."""
+    """A frame that consists only of its first line."""
     return json.dumps({"type": "Classifier", "values": {"/phi": values}}).encode() + b"\n"
 
 
 def cost_of(frame: bytes) -> float:
-    """The most memory that is held while a frame is read, by its size."""
+    """The peak memory while a frame is read, divided by its size."""
     tracemalloc.start()
     try:
         decode(Classifier, frame)
     except (FedSageError, RecursionError):
-        pass  # refused, as it should be; what counts is what it cost
+        pass  # refused, as it should be; only the cost matters
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

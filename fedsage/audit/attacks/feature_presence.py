@@ -1,4 +1,4 @@
-"""Feature presence: a feature that nobody has at an owner gets no gradient there."""
+"""Feature presence: a feature that no node of an owner has gets no gradient there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsage.audit.scores import auc_error, auc_of
 from fedsage.audit.seen import feature_moves
 from fedsage.shapes import Array
 
-FEWEST = 10  # features of either kind, to say anything
+FEWEST = 10  # features of either kind, for a meaningful result
 ATTEMPT = Attempt(
     "feature-presence",
     "curious server",
@@ -21,7 +21,7 @@ ATTEMPT = Attempt(
 
 @attack("feature-presence")
 def feature_presence(case: Case) -> Finding:
-    """Does anybody at this owner have this feature? Then its weights have moved more."""
+    """Does any node of this owner have this feature? Then its weights have moved more."""
     found, absent, error = [], 0, 0.0
     for i in case.attacked:
         there = present(case.graphs[i].x)
@@ -30,10 +30,10 @@ def feature_presence(case: Case) -> Finding:
             absent += int((~there).sum())
             error = max(error, auc_error(int(there.sum()), int((~there).sum())))
     if not found:
-        return ATTEMPT.not_run("the owners that were looked at have almost all features")
+        return ATTEMPT.not_run("the attacked owners have almost all features")
     note = (
-        f"{absent} features are absent there; of the sum it cannot be asked, since every "
-        "feature is somewhere"
+        f"{absent} features are absent there; the sum cannot be attacked, since every "
+        "feature occurs somewhere"
     )
     return ATTEMPT.auc(float(np.mean(found)), None, note, error / len(found) ** 0.5)
 

@@ -1,4 +1,4 @@
-"""Hits oracle: a classifier that a server made up turns counts of hits into answers."""
+"""Hits oracle: a classifier made up by a server turns counts of hits into answers."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ATTEMPT = Attempt(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How many validation nodes have this feature and this class, or lack it and are of that?
+    """How many validation nodes have this feature and this class, or lack it and have that one?
 
-    The classifier that asks it says ``having`` where the feature is there, else ``lacking``.
+    The made-up classifier predicts ``having`` if the feature is present, else ``lacking``.
     """
 
     feature: int
@@ -46,9 +46,9 @@ class Asked:
 
 @attack("hits-oracle")
 def hits_oracle(case: Case) -> Finding:
-    """What do validation nodes have, and of what class are they? A count for each question."""
+    """Which features and classes do validation nodes have? One count for each question."""
     if not {OWN.format(0), HEAD, BIAS} <= case.plan.phi.phi.keys():
-        return ATTEMPT.not_run("it is written for GraphSage with a linear head")
+        return ATTEMPT.not_run("it works only for GraphSage with a linear head")
     owner = data_owners(case.setup)[0][0]
     engine, stream = InProcessEngine([owner]), case.stream("questions")
     told, refused = 0, ""
@@ -63,7 +63,7 @@ def hits_oracle(case: Case) -> Finding:
 
 
 def made_up(case: Case, asked: Asked) -> Parameters:
-    """The classifier that asks."""
+    """The classifier that asks the question."""
     phi = {name: torch.zeros_like(weight) for name, weight in case.plan.phi.phi.items()}
     for k in range(len(case.plan.config.model.widths)):
         phi[OWN.format(k)][asked.feature if k == 0 else 0, 0] = 1.0
@@ -73,7 +73,7 @@ def made_up(case: Case, asked: Asked) -> Parameters:
 
 
 def answer_to(case: Case, engine: InProcessEngine, phi: Parameters, k: int) -> int:
-    """What the owner says: asked in the ways that there are, in turn."""
+    """The owner's answer, asked in each of the possible ways in turn."""
     (i,) = engine.owners
     if in_full(case.plan.config):
         replies = engine.carry(DataOwner.receive_classifier, {i: Classifier(phi, {})})
@@ -86,7 +86,7 @@ def answer_to(case: Case, engine: InProcessEngine, phi: Parameters, k: int) -> i
 
 
 def foreign(held: Common, phi: Parameters, whole: bool) -> News:
-    """News of a classifier that follows from nothing: as the best so far, or all there is."""
+    """A broadcast of a made-up classifier: as the best so far, or as the whole state."""
     if not whole:
         return News(1, 0, 0.0, phi, {}, NO_CHANGE, {})
     news = everything(held)
@@ -94,7 +94,7 @@ def foreign(held: Common, phi: Parameters, whole: bool) -> News:
 
 
 def truth(owner: DataOwner, asked: Asked) -> int:
-    """The count; −2 where it is zero, which is no answer about anybody."""
+    """The true count; −2 if it is zero, since that tells nothing about anybody."""
     nodes = owner.split.val
     column = owner.graph.x[:, [asked.feature]]
     has = np.asarray((column != 0).sum(axis=1)).reshape(-1)[nodes] > 0

@@ -1,4 +1,4 @@
-"""Hostile settings: a server proposes runs that would show single nodes, or break owners."""
+"""Hostile settings: a server proposes runs that would reveal single nodes or break owners."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WITHIN: Mapping[str, Settings] = {
     "gradients over seven rows": {"mend": {"how": "neighgen"}, "neighgen": {"min_batch": 7}},
     "nine of ten nodes hidden": {"mend": {"how": "neighgen"}, "neighgen": {"hide_ratio": 0.9}},
     "4,000 directions": {"traffic": {"how": "low-rank", "rank": 4000}},
-}  # the same, as far as any settings may go: here only an owner's policy says no
+}  # the same, within the settings' limits: only an owner's policy refuses these
 ATTEMPT = Attempt(
     "hostile-settings",
     "hostile server",

@@ -1,4 +1,4 @@
-"""Label distribution: at first, classes that an owner has many of pull their bias up."""
+"""Label distribution: at first, frequent classes of an owner pull their bias up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fedsage.audit.seen import Party, gradients, last_bias
 from fedsage.protocol.messages import OwnerId
 from fedsage.shapes import Array
 
-ROUNDS = 2  # that are looked at: later, the classifier has learned how often classes are
-MUCH_BETTER = 0.75  # of the error of a blind guess
+ROUNDS = 2  # the first rounds: later, the classifier has learned how frequent classes are
+MUCH_BETTER = 0.75  # times the error of a blind guess
 Shares = Float[Array, " d_y"]
 ATTEMPT = Attempt(
     "label-distribution",
@@ -25,7 +25,7 @@ ATTEMPT = Attempt(
 
 @attack("label-distribution")
 def label_distribution(case: Case) -> Finding:
-    """What share of an owner's training nodes is of which class?"""
+    """What share of an owner's training nodes has each class?"""
     name = last_bias(case)
     if name is None:
         return ATTEMPT.not_run("this classifier has no weight for each class")
@@ -43,13 +43,13 @@ def label_distribution(case: Case) -> Finding:
 
 
 def shares(case: Case, owner: OwnerId) -> Shares:
-    """The truth."""
+    """The true shares."""
     labels = case.graphs[owner].y[case.setup.splits[owner].train]
     return np.bincount(labels, minlength=case.plan.d_y) / len(labels)
 
 
 def shares_seen(case: Case, party: Party, name: str) -> Shares:
-    """The guess: even, less the mean gradient of what is added to each class."""
+    """The guess: equal shares minus the mean gradient of each class's bias."""
     rounds = [one.numpy() for one in gradients(case, party, name)[:ROUNDS]]
     guess = (1 / case.plan.d_y - np.mean(rounds, axis=0)).clip(1e-9)
     return np.asarray(guess / guess.sum())

@@ -1,4 +1,4 @@
-"""Links: do the classifier's answers tell which nodes are linked, above what features do?"""
+"""Links: do the classifier's predictions reveal which nodes are linked, beyond features?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsage.rng import Stream
 from fedsage.shapes import Array
 
 MOST_PAIRS = 2000
-POINTS = 0.02  # of AUC above features alone, to call it a leak
+POINTS = 0.02  # of AUC above features alone that count as a leak
 Pairs = Int[Array, "2 pairs"]
 Vectors = Float[Array, "nodes size"]
 ATTEMPT = Attempt(
@@ -28,7 +28,7 @@ ATTEMPT = Attempt(
 
 @attack("links")
 def links(case: Case) -> Finding:
-    """Are these two nodes linked? By how alike their rows and the answers for them are."""
+    """Are these two nodes linked? By how similar their rows and their predictions are."""
     model = build(case.plan.shape, case.phi, "cpu", "torch")
     alone, both = [], []
     for i in case.attacked:

@@ -1,4 +1,4 @@
-"""Membership: a classifier is surer of nodes that it was trained on."""
+"""Membership: a classifier is more certain about nodes that it was trained on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsage.runs.setup import Setup, prepare
 from fedsage.runs.train import train
 from fedsage.shapes import Array
 
-SHADOWS = {True: 4, False: 16}  # runs of the attacker's own, if it is quick or not
+SHADOWS = {True: 4, False: 16}  # the attacker's own runs, if quick or not
 FIRST_SHADOW = 10_000  # their seeds
 Sure = Float[Array, " nodes"]
 ATTEMPT = Attempt(
@@ -32,7 +32,7 @@ ATTEMPT = Attempt(
 
 @attack("membership")
 def membership(case: Case) -> Finding:
-    """Was this node trained on? By the loss, and by how unusual it is beside shadow runs."""
+    """Was this node trained on? By its loss, and by how unusual that is among shadow runs."""
     sure = sureness(case.setup, case.phi)
     members, others = (chosen(case.setup, part) for part in ("train", "test"))
     by_loss = auc(sure[members], sure[others])
@@ -41,14 +41,14 @@ def membership(case: Case) -> Finding:
     note = (
         f"by the loss {by_loss:.3f}; by the likelihood ratio with {SHADOWS[case.quick]} shadow "
         f"runs {by_ratio:.3f}, TPR at 1%: {found_at(ratio[members], ratio[others]):.3f}; the "
-        "classifier is the same whoever sees sums"
+        "classifier is the same with hidden sums"
     )
     error = auc_error(int(members.sum()), int(others.sum()))
     return ATTEMPT.auc(max(by_loss, by_ratio), None, note, error)
 
 
 def sureness(setup: Setup, phi: Parameters) -> Sure:
-    """The log odds of the true class, of all owners' nodes, each on its owner's graph."""
+    """The log odds of the true class, for all owners' nodes, each on its owner's graph."""
     model = build(setup.plan.shape, phi, "cpu", "torch")
     found = []
     for graph in setup.owners.subgraphs:
@@ -75,10 +75,10 @@ def nodes_in(split: Split, part: str) -> Array:
 
 
 def likelihood_ratio(case: Case, sure: Sure) -> Sure:
-    """How much likelier a node's sureness is if it was trained on (LiRA).
+    """How much likelier a node's log odds are if it was trained on (LiRA).
 
-    Means are each node's own, over shadow runs with and without it; of so few runs, the spread
-    is taken over all nodes.
+    Means are taken for each node, over shadow runs with and without it; since these are few,
+    the spread is taken over all nodes.
     """
     runs = [shadow(case, FIRST_SHADOW + k) for k in range(SHADOWS[case.quick])]
     seen, there = np.stack([one for one, _ in runs]), np.stack([mask for _, mask in runs])
@@ -90,7 +90,7 @@ def likelihood_ratio(case: Case, sure: Sure) -> Sure:
 def mean_where(
     seen: Float[Array, "runs nodes"], mask: Bool[Array, "runs nodes"]
 ) -> Float[Array, " nodes"]:
-    """The mean of each node over some runs; where there is none, that of all nodes."""
+    """The mean of each node over some runs; if it is in none, that of all nodes."""
     count = mask.sum(axis=0)
     overall = float(seen[mask].mean())
     return np.where(count > 0, (seen * mask).sum(axis=0) / count.clip(1), overall)

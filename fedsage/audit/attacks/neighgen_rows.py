@@ -1,4 +1,4 @@
-"""NeighGen rows: a gradient of the last layer is solved for the rows that it pulls to."""
+"""NeighGen rows: solve a gradient of the last layer for the rows it pulls towards."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fedsage.protocol.messages import OwnerId
 from fedsage.rng import generator
 from fedsage.shapes import Array
 
-CLOSE = 0.99  # cosine of a vector that is taken for a row
-MOST = 2000  # vectors that are put together
-SAME = 0.05  # squared distance, on features that both know, of two views of one row
+CLOSE = 0.99  # cosine of a vector that counts as a row
+MOST = 2000  # vectors that are combined
+SAME = 0.05  # squared distance, on features known in both, of two views of one row
 Parts = Float[Array, "found d_x"]
 Known = Bool[Array, "found d_x"]
 ATTEMPT = Attempt(
@@ -51,13 +51,13 @@ class Answer:
 
 @attack("neighgen-rows")
 def neighgen_rows(case: Case) -> Finding:
-    """Rows of an owner that others' generated neighbors are nearest to."""
+    """Rebuild the rows of an owner that are nearest to others' generated neighbors."""
     if case.masked:
         return ATTEMPT.not_run("sums are hidden: such an exchange is refused")
     if not {feed_forward.name, answer_offers.name} & {*case.recording.names}:
         return ATTEMPT.not_run("this run mends without NeighGen's exchange")
     if case.plan.config.neighgen.output != "relu":
-        return ATTEMPT.not_run("it is written for fGen with ReLU")
+        return ATTEMPT.not_run("it works only for fGen with ReLU")
     total, rows = 0, 0
     for j in case.attacked:
         solved = [values_in(case, one) for one in answers_of(case, j)]
@@ -72,7 +72,7 @@ def neighgen_rows(case: Case) -> Finding:
 
 
 def answers_of(case: Case, owner: OwnerId) -> Iterator[Answer]:
-    """Every gradient of an owner for others, with what it was asked."""
+    """Every gradient of an owner for others, with the offer it answers."""
     find, plan = case.recording.find, case.plan
     pairs = zip(find(feed_forward.name, "down", owner), find(feed_forward.name, "up", owner),
                 strict=True)  # fmt: skip
@@ -94,11 +94,10 @@ def answers_of(case: Case, owner: OwnerId) -> Iterator[Answer]:
 
 @torch.no_grad()
 def values_in(case: Case, answer: Answer) -> tuple[Parts, Known]:
-    """Of each generated neighbor the values of the row nearest to it, where it is above zero.
+    """For each generated neighbor, the values of its nearest row, where fGen is above zero.
 
-    The gradient of the last layer is HᵀG, with the hidden layer H that whoever has the offer
-    can compute; G, where fGen's output is above zero, is its distance from the row, times
-    2 / |Z|.
+    The gradient of the last layer is HᵀG, and whoever has the offer can compute the hidden
+    layer H. Where fGen's output is above zero, G is its distance from the row, times 2 / |Z|.
     """
     plan = case.plan
     hg = Hg(plan.d_x, plan.config.neighgen, generator(0, "overwritten"))
@@ -117,7 +116,7 @@ def values_in(case: Case, answer: Answer) -> tuple[Parts, Known]:
 def hidden_and_rows(
     hg: Hg, answer: Answer, stream: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """FGen's last hidden layer and its output, as all who have the offer compute them."""
+    """FGen's last hidden layer and its output, as anyone with the offer can compute them."""
     counts = whole_counts(hg.dgen(answer.z), hg.settings, stream)
     of = sample_rows(counts)
     noise = stream.standard_normal((len(of), answer.z.shape[1]), dtype=np.float32)
@@ -130,7 +129,7 @@ def hidden_and_rows(
 
 
 def put_together(parts: Parts, known: Known) -> Parts:
-    """Vectors of length one: each with what others that agree with it know besides."""
+    """Vectors of length one, each completed from others that agree with it."""
     there, squares = known.astype(np.float64), np.square(parts)
     apart = squares @ there.T + there @ squares.T - 2 * parts @ parts.T
     shared = there @ there.T

@@ -1,4 +1,4 @@
-"""Poisoning: one owner of five sends thirty times its update, the other way round."""
+"""Poisoning: one owner of five sends its update times minus thirty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedsage.runs.events import Stopwatch, ignore_event
 from fedsage.runs.setup import Setup, data_owners, prepare
 from fedsage.runs.train import run_method
 
-Turn: TypeAlias = Callable[[DataOwner], Sequence[Link]]  # an owner into a hostile one
+Turn: TypeAlias = Callable[[DataOwner], Sequence[Link]]  # turns an owner into a hostile one
 OWNERS, ROUNDS, FACTOR, POINTS = 5, 20, -30, 0.02
 ATTEMPT = Attempt(
     "poisoning",
@@ -41,25 +41,25 @@ ATTEMPT = Attempt(
 
 @attack("poisoning")
 def poisoning(case: Case) -> Finding:
-    """Can one owner spoil the classifier of all? Beside it, the accuracy without it."""
+    """Can one owner spoil the shared classifier? Compared with the accuracy without it."""
     graph = case.setup.graph
     if graph is None:
-        return ATTEMPT.not_run("the graph cannot be cut for five owners: nobody holds it")
+        return ATTEMPT.not_run("the whole graph is not available, so it cannot be cut for five")
     config = for_five(case.setup.config)
     try:
         setup = prepare(config, partition(graph, OWNERS, "random", config.run.seed), graph)
         clean, _ = accuracy(setup, honest)
     except FedSageError as error:
-        return ATTEMPT.not_run(f"there is no run with five owners: {error}")
+        return ATTEMPT.not_run(f"a run with five owners is not possible: {error}")
     spoiled, note = spoiled_by(setup, by_link)
     if case.masked:
         within, _ = spoiled_by(setup, by_training)
-        note = f"{note}; {within:.3f} if its software is as it was, which clips"
+        note = f"{note}; {within:.3f} if it runs unmodified software, which clips"
     return ATTEMPT.found(spoiled, clean, spoiled < clean - POINTS, note=note)
 
 
 def spoiled_by(setup: Setup, how: Turn) -> tuple[float, str]:
-    """The accuracy that is left, and what became of the hostile owner."""
+    """The accuracy that is left, and what happened to the hostile owner."""
     try:
         return accuracy(setup, how)
     except FedSageError as error:
@@ -72,12 +72,12 @@ def honest(owner: DataOwner) -> Sequence[Link]:
 
 
 def by_link(owner: DataOwner) -> Sequence[Link]:
-    """Another software at one owner's door, which keeps to no limit but the ring's."""
+    """Modified software at one owner's door, which respects no limit but the ring's."""
     return [Poison(FACTOR, owner)]
 
 
 def by_training(owner: DataOwner) -> Sequence[Link]:
-    """Our software, but what is trained is turned round."""
+    """Our software, but with the trained update reversed."""
     trains = owner.local_update_c
 
     def turned(ask: Ask) -> ClassifierUpdate:
@@ -102,7 +102,7 @@ def for_five(config: Config) -> Config:
 
 
 def accuracy(setup: Setup, how: Turn) -> tuple[float, str]:
-    """On the owners' test nodes; and how often somebody was left out of a round."""
+    """Accuracy on the owners' test nodes, and how often somebody was left out of a round."""
     (owners,) = data_owners(setup)
 
     def links(i: OwnerId) -> Sequence[Link]:
@@ -121,21 +121,21 @@ def accuracy(setup: Setup, how: Turn) -> tuple[float, str]:
 
 @dataclass(slots=True)
 class Poison:
-    """A link of an owner's door: the owner's update, times ``factor``.
+    """A link of an owner's door that multiplies the owner's update by ``factor``.
 
     Args:
         factor: For example −30: far back, away from where training goes.
-        owner: Who is hostile. It knows all that an owner knows, and proves what it sends.
+        owner: The hostile owner. It knows what any owner knows, and proves what it sends.
         gradients: Whether the optimizer's first moments are multiplied too.
     """
 
     factor: float
     owner: DataOwner
     gradients: bool = True
-    start: Parameters = field(default_factory=dict)  # φ, as it was received
+    start: Parameters = field(default_factory=dict)  # φ as received
 
     def __call__(self, procedure: Procedure[Any, Any, Any], reply: Any) -> Any:
-        """What leaves in place of the reply."""
+        """What leaves instead of the reply."""
         if isinstance(reply, ClassifierUpdate):
             return replace(reply, phi=self.far(reply.phi), moments=self.more(reply.moments))
         if isinstance(reply, Change):
@@ -153,14 +153,14 @@ class Poison:
         return {name: start[name] + self.factor * (w - start[name]) for name, w in phi.items()}
 
     def more(self, moments: Parameters) -> Parameters:
-        """First moments as if gradients had been as much larger."""
+        """First moments as if gradients had been that much larger."""
         first = {name for name in moments if self.gradients and name.endswith(".exp_avg")}
         return {
             n: moment * self.factor if n in first else moment for n, moment in moments.items()
         }
 
     def times(self, name: str, numbers: Tensor) -> Tensor:
-        """Whole numbers times ``factor``, as far as an owner's share of the ring goes."""
+        """Integers times ``factor``, clipped to an owner's share of the ring."""
         if name in (SQUARES, ROOTS):
             return numbers
         most = torch.iinfo(numbers.dtype).max // len(self.owner.plan.nodes)

@@ -1,4 +1,4 @@
-"""Row span: updates of the first layer are made of rows, so rows lie in their span."""
+"""Row span: updates of the first layer are sums of rows, so rows lie in their span."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedsage.audit.seen import Party, directions
 ATTEMPT = Attempt(
     "row-span",
     "curious server",
-    "the updates of one owner in all rounds, and a row that it holds already",
+    "the updates of one owner in all rounds, and a row that it already holds",
     "AUC",
 )
 
 
 @attack("row-span")
 def row_span(case: Case) -> Finding:
-    """Is this row at this owner? It is likelier the more of it lies in the updates' span."""
+    """Is this row at this owner? More likely, the more of it lies in the updates' span."""
     parties: list[Party] = [*case.attacked, None]
     return asked_about(case, ATTEMPT, {party: directions(case, party) for party in parties})

@@ -1,4 +1,4 @@
-"""Rows rebuilt: rows are the sparsest vectors in the span of the updates, and can be found."""
+"""Rows rebuilt: rows are the sparsest vectors in the span of the updates, so search there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedsage.shapes import Array
 
 Basis = Float[Array, "d_x rank"]
 FEWEST = 4  # features of a row: shorter ones can be guessed
-CLOSE = 0.99  # cosine of a vector that is taken for a row
+CLOSE = 0.99  # cosine of a vector that counts as a row
 STEPS, EVEN_STEPS = 8, 15
 NOISE = 1e-8  # of the largest squared singular value
-MOST_FILLED = 0.75  # of all features, that a span may fill to be searched
-LEAST_SEEN = 0.05  # of a feature that lies in the span, to start from it
+MOST_FILLED = 0.75  # of all features: a denser span is not searched
+LEAST_SEEN = 0.05  # of a feature that must lie in the span to start from it
 WORK = {True: 3e10, False: 1e12}  # multiplications that a search may take, if quick or not
 ATTEMPT = Attempt(
     "rows-rebuilt",
@@ -30,7 +30,7 @@ ATTEMPT = Attempt(
 
 @attack("rows-rebuilt")
 def rows_rebuilt(case: Case) -> Finding:
-    """Rows of an owner, made of nothing but its updates."""
+    """Rebuild rows of an owner from nothing but its updates."""
     rebuilt = {i: count_rebuilt(case, i, case.rows_of(i)) for i in case.attacked}
     of_sum = count_rebuilt(case, None, case.rows_of_all())
     rows = sum(len(case.rows_of(i)) for i in case.attacked)
@@ -41,7 +41,7 @@ def rows_rebuilt(case: Case) -> Finding:
 
 
 def count_rebuilt(case: Case, party: Party, truth: Rows) -> int:
-    """How many rows of the truth a search finds."""
+    """How many of the true rows a search finds."""
     nodes = sum(case.plan.nodes) if party is None else case.plan.nodes[party]
     basis = basis_of(directions(case, party, plain=True), nodes, NOISE)
     if basis.shape[1] > MOST_FILLED * case.plan.d_x:
@@ -53,9 +53,9 @@ def count_rebuilt(case: Case, party: Party, truth: Rows) -> int:
 
 
 def even_vectors(basis: Basis) -> Float[Array, "found d_x"]:
-    """Vectors of zeros and one value that almost lie in the span, from every feature.
+    """Vectors of zeros and one other value that almost lie in the span, for every feature.
 
-    It is quick, and finds few rows; only rows of zeros and ones can be found so.
+    This is quick but finds few rows, and only rows of zeros and ones.
     """
     inside = basis @ basis.T
     vectors = inside[:, np.linalg.norm(basis, axis=1) > LEAST_SEEN]
@@ -67,20 +67,20 @@ def even_vectors(basis: Basis) -> Float[Array, "found d_x"]:
 
 
 def starts(basis: Basis, most: int) -> Iterable[int]:
-    """Features that are seen at all, the rarest first: few rows have them."""
+    """Features that occur at all, the rarest first: few rows have them."""
     seen = np.linalg.norm(basis, axis=1)
     order = np.argsort(seen, kind="stable")
     return [int(one) for one in order[seen[order] > LEAST_SEEN][:most]]
 
 
 def sparse_vectors(basis: Basis, features: Iterable[int]) -> Float[Array, "found d_x"]:
-    """For each feature about the sparsest vector of the span that has it, of length one."""
+    """For each feature, roughly the sparsest vector of the span that has it, of length one."""
     found = [sparsest_with(basis, feature) for feature in features]
     return np.asarray(found).reshape(-1, len(basis))
 
 
 def sparsest_with(basis: Basis, feature: int) -> Float[Array, " d_x"]:
-    """The least sum of absolute values, by least squares with weights that follow it."""
+    """The smallest sum of absolute values, by iteratively reweighted least squares."""
     own = basis[feature]
     vector = basis @ own / (own @ own)
     for step in range(STEPS):

@@ -10,14 +10,14 @@ from fedsage.audit.seen import Party, sketches
 ATTEMPT = Attempt(
     "sketch-membership",
     "curious server",
-    "the products of one owner's features by which graphs are mended, and a row",
+    "the products of one owner's features that are used for mending, and a row",
     "AUC",
 )
 
 
 @attack("sketch-membership")
 def sketch_membership(case: Case) -> Finding:
-    """Is this row at this owner? It is likelier the more of it lies in the products' span."""
+    """Is this row at this owner? More likely, the more of it lies in the products' span."""
     parties: list[Party] = [*case.attacked, None]
     found = {party: sketches(case, party) for party in parties}
     seen = {party: one for party, one in found.items() if one is not None}

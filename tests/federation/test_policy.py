@@ -144,7 +144,7 @@ def test_lists_and_owners_are_the_owner_s_to_change(site: MakeSite, tmp_path: Pa
     assert "run.method is 'fedsage+'" in said and 'methods = ["fedsage"]' in said
     assert "privacy.level is 'open'" in said and "continue with only 2 owners" in said
     least = {"federation": {"min_owners": 2}, "run": {"method": "fedsage"}}
-    with pytest.raises(PrivacyError, match="go on with 2 owners"):
+    with pytest.raises(PrivacyError, match="continue with only 2 owners"):
         ask(site(), overlaid(least, {"privacy": {"level": "sums"}}))
 
 

@@ -235,7 +235,8 @@ WRONG: dict[str, tuple[Callable[[ClassifierUpdate], Any], str]] = {
     "bytes": (lambda u: encode(u), "answered with a ClassifierUpdate"),
     "rows of features": (lambda u: torch.ones(3, 5), "answered with a ClassifierUpdate"),
     "a larger classifier": (
-        lambda u: ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0), "is missing|is there"
+        lambda u: ClassifierUpdate({"w": torch.ones(5, 5)}, {}, 1.0, 1.0),
+        "is missing|is present",
     ),
     "more rows": (lambda u: with_first(u, lambda w: torch.cat([w, w])), "has shape"),
     "fewer rows": (lambda u: with_first(u, lambda w: w[1:]), "has shape"),
@@ -269,7 +270,7 @@ WRONG_CHANGES: dict[str, tuple[Callable[[Change], Any], str]] = {
     "a part less": (
         lambda c: replace(c, parts={p: n for p, n in c.parts.items() if p != "rest"}),
         "rest is missing"),
-    "other parts": (lambda c: replace(c, parts={"rows": ROWS}), "is missing|is there"),
+    "other parts": (lambda c: replace(c, parts={"rows": ROWS}), "is missing|is present"),
     "no parts": (lambda c: replace(c, parts={}), "is missing"),
 }  # fmt: skip
 

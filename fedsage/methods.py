@@ -84,12 +84,12 @@ def fedsage(
     for t in exchange.rounds(rounds_c, start.t):
         classifier, loss, hits = server.round(t, keep=best.round == t - 1 >= 0)
         validation = validation_of(hits, queries)
-        judged = selection == "validation" and hits.total > 0
-        if not judged or validation > best.validation:
+        by_validation = selection == "validation" and hits.total > 0
+        if not by_validation or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
         exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
         journal.keep(progress_of(classifier, t + 1, best))
-        if judged and 0 < traffic.patience <= t - best.round:
+        if by_validation and 0 < traffic.patience <= t - best.round:
             break
     server.end(best.classifier, best.round, last=t)
     tested, each = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))

@@ -86,7 +86,7 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
         )
         weight = moved[name] / (-case.plan.config.classifier.eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
-        alone = party is not None and case.masked  # a guide is of the sum, not of this owner
+        alone = party is not None and case.masked  # the roots are of the sum, not of this owner
         yield weight if roots is None or alone else weight * roots.double().reshape(shape)
 
 

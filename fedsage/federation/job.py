@@ -128,9 +128,9 @@ def follow_job(
                 job = talk.submit_job(str(Path(scratch) / GROUP))
                 submitted(job)
                 say(f"run {known['run']} is submitted; it starts when the owners are connected")
-            told = follow(talk, job, on_line, say)
+            reported = follow(talk, job, on_line, say)
             found = fetched(talk, job, Path(scratch))
-            for line in (found / "history.jsonl").read_text().splitlines()[told:]:
+            for line in (found / "history.jsonl").read_text().splitlines()[reported:]:
                 on_line(HistoryLine(**json.loads(line)))  # rounds since our last look
         yield found
 
@@ -192,7 +192,7 @@ def follow(
     say: Callable[[str], None],
 ) -> int:
     """Report every round once, until the job is over; returns how many were reported."""
-    told, silent, looks = 0, 0, 0
+    reported, silent, looks = 0, 0, 0
     while True:
         try:
             status = str(talk.get_job_meta(job).get("status", ""))
@@ -204,9 +204,9 @@ def follow(
             time.sleep(POLL)
             continue
         if any(word in status for word in ENDED):
-            return told
+            return reported
         if status == "RUNNING":
-            told = tell_new(talk, job, told, on_line)
+            reported = report_new(talk, job, reported, on_line)
         else:
             looks += 1
             if looks % WAITING == 0:
@@ -214,12 +214,14 @@ def follow(
         time.sleep(POLL)
 
 
-def tell_new(talk: Any, job: str, told: int, on_line: Callable[[HistoryLine], None]) -> int:
+def report_new(
+    talk: Any, job: str, reported: int, on_line: Callable[[HistoryLine], None]
+) -> int:
     """Report the server's new lines; returns how many have been reported now."""
     lines = statistics(talk, job) or []
-    for line in lines[told:]:
+    for line in lines[reported:]:
         on_line(HistoryLine(**line))
-    return max(told, len(lines))
+    return max(reported, len(lines))
 
 
 def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:

@@ -48,7 +48,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         reply = make_reply(ReturnCode.OK)
         reply[ASKED] = str(shareable.get(ASKED))[:300]
         try:
-            site = self.site or self.open_house(fl_ctx)
+            site = self.site or self.open_site(fl_ctx)
             lot = shareable.get(LOT)
             frame, number = bytes(shareable[FRAME]), None if lot is None else int(lot)
             reply[FRAME] = site.answer(task_name, frame, number)
@@ -66,7 +66,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
             reply[ERROR] = f"{type(error).__name__} (the owner's log says more)"
         return reply
 
-    def open_house(self, fl_ctx: FLContext) -> Site:
+    def open_site(self, fl_ctx: FLContext) -> Site:
         """Read the data; the filter uses the same door, and so knows the agreed run."""
         kit = Path(fl_ctx.get_workspace().get_root_dir())
         place = json.loads((kit / GROUP / OWNER).read_text())

@@ -155,7 +155,7 @@ class DataOwner:
         self.parts: dict[str, Kept] = {}
         self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
-        self.judged, self.updates = 0, 1  # how often φ was scored, and may be
+        self.scored, self.updates = 0, 1  # how often φ was scored, and may be
         self.secret: Callable[[], bytes] = bytes  # shared by the owners, if any
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
@@ -222,9 +222,9 @@ class DataOwner:
         Only once for each update: counts for arbitrary φ would reveal rows.
         """
         self.take_over(classifier.phi, classifier.moments)
-        if self.judged >= self.updates:
+        if self.scored >= self.updates:
             return NO_HITS
-        self.judged += 1
+        self.scored += 1
         return self.hits(self.split.val)
 
     def take_over(self, phi: Parameters, memory: Parameters) -> None:

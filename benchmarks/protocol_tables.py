@@ -50,7 +50,7 @@ def procedures() -> Rows:
     for group, asks in groups():
         for name, one in asks.items():
             more = [
-                "owed to who missed it" * one.owed,
+                "sent again if missed" * one.owed,
                 f"only after {' or '.join(f'`{name}`' for name in one.after)}"
                 * bool(one.after),
                 "in full" * (one.when is in_full),

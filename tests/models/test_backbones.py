@@ -326,7 +326,7 @@ class Empty(nn.Module):
     ("kind", "says"),
     [
         (Normed, r"Normed keeps statistics .*buffer 'norm.running_mean'.* LayerNorm"),
-        (Wide, r"Wide.forward gave Tensor of shape \(60, 4\) for 60 nodes and 3 classes"),
+        (Wide, r"Wide.forward returned Tensor of shape \(60, 4\) for 60 nodes and 3 classes"),
         (Empty, "Empty has no weights"),
     ],
 )

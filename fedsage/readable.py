@@ -41,8 +41,9 @@ def times_less(sent: Mapping[str, float], full: Mapping[str, float]) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 link``, ``2 links``, ``1,000 links``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """``1 link``, ``2 links``, ``1,000 classes``."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:

@@ -1,4 +1,4 @@
-"""``fedsage audit``: attack a run, and say what came of it."""
+"""``fedsage audit``: attack a run, and show how far each attack got."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedsage.cli import options, show
 from fedsage.cli.progress import Shown, ensure_here, rounds
 from fedsage.cli.run import num_rounds, run_name, unused_folder
 from fedsage.errors import ConfigError
+from fedsage.readable import counted
 
 if TYPE_CHECKING:
     from fedsage.audit.audit import Audit
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 def audit(
     run: Annotated[
         Path | None,
-        typer.Argument(help="a folder of 'fedsage run --record' (default: a new run)"),
+        typer.Argument(
+            metavar="RUN_DIR", help="a run made with 'run --record' (default: make a new one)"
+        ),
     ] = None,
     dataset: options.Dataset = None,
     owners: options.Owners = None,
@@ -36,19 +39,19 @@ def audit(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="one owner, few shadow runs: within two minutes")
+        bool, typer.Option("--quick", help="attack one owner, with few shadow runs")
     ] = False,
     out: options.Out = None,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Attack a run as a server, an owner or anybody could, beside what chance would give."""
+    """Attack a run as the server, an owner or an outsider could, and say how far each gets."""
     flags = {"dataset": dataset, "owners": owners, "partition": partition, "method": method,
              "privacy": privacy, "seed": seed, "preset": preset, "config": config,
              "assignments": assignments}  # fmt: skip
     if run is not None and (options.given(**flags) or out or force):
         raise ConfigError(
-            "A recorded run has its settings: give its folder and at most --quick and --json."
+            "A recorded run already has its settings. Give only its folder, --quick and --json."
         )
     if run is None:
         settings = options.config_from(**flags)  # type: ignore[arg-type]
@@ -82,7 +85,7 @@ def new_run(settings: Config, folder: Path, force: bool) -> None:
 
 
 def print_audit(found: Audit) -> None:
-    """A table, and below it what is to be known of each figure."""
+    """A table, and notes on each figure below it."""
     rows = [
         (one.name, one.attacker, one.figure, number(one.value), number(one.chance),
          number(one.sum), one.verdict)
@@ -90,8 +93,9 @@ def print_audit(found: Audit) -> None:
     ]  # fmt: skip
     columns = ("attack", "attacker", "figure", "value", "chance", "on the sum", "verdict")
     title = (
-        f"{found.method} on {found.dataset}, {found.owners} owners, seed {found.seed}, privacy "
-        f"{found.privacy}, traffic {found.traffic}{', quick' if found.quick else ''}"
+        f"{found.method} on {found.dataset}, {counted(found.owners, 'owner')}, seed "
+        f"{found.seed}, privacy {found.privacy}, traffic {found.traffic}"
+        f"{', quick' if found.quick else ''}"
     )
     show.print_table(title, columns, rows)
     show.print_words("Notes", {one.name: note(one) for one in found.attacks})

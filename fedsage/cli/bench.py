@@ -19,16 +19,22 @@ def bench(
     suite: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="startup, partition, step, synthetic, run, matching, neighgen, bytes, scale, "
-            "several of them separated by commas, or all"
+            "several of these with commas between them, or all",
         ),
     ] = "all",
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="repeats per measurement (default: the suite's)")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="repeat each measurement N times (default: as the suite says)",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure this machine: each figure with its baseline and its target."""
+    """Measure speed, memory and bytes, each beside a baseline from the same run."""
     import torch
 
     from fedsage.bench.suites import SUITES

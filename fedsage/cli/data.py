@@ -4,37 +4,47 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsage.cli import options, show
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, DataErrors
+from fedsage.readable import counted
+
+if TYPE_CHECKING:
+    from fedsage.graph.graph import Graph
 
 app = typer.Typer(
-    help="List, download, show and check graphs; draft a schema for tables.",
+    help="List, download, inspect and check graphs; draft a schema for your own tables.",
     no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_() -> None:
-    """List the graphs that have a name, and where they are."""
+    """List the datasets known by name, and where they are."""
     from fedsage.data.datasets import DATASETS, find
 
     rows = [
-        (name, dataset.title, str(find(name) or f"not here yet: fedsage data get {name}"))
+        (
+            name,
+            dataset.title,
+            str(find(name) or f"not downloaded; get it with: fedsage data get {name}"),
+        )
         for name, dataset in DATASETS.items()
     ]
-    rows.append(("synthetic", "planted communities, of any size", "generated on demand"))
+    rows.append(("synthetic", "planted communities, of any size", "generated when needed"))
     for name, title, place in rows:
         print(f"{name:<12}{title}\n{'':<12}{place}")
 
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="cora, citeseer, pubmed, msacademic")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="cora, citeseer, pubmed or msacademic")
+    ],
 ) -> None:
     """Download a dataset, unless it is already on this machine."""
     from fedsage.data.datasets import find, known, load_dataset
@@ -47,13 +57,15 @@ def get(
 
 @app.command()
 def info(
-    graph: Annotated[str, typer.Argument(help="a name or a path")],
+    graph: Annotated[
+        str, typer.Argument(metavar="NAME|PATH", help="a dataset's name or a path")
+    ],
     owners: options.Owners = None,
     partition: options.PartitionBy = None,
     seed: options.Seed = None,
     assignments: options.Assignments = None,
 ) -> None:
-    """Show a graph and, with --owners, how it would be cut."""
+    """Describe a graph and, with --owners, how it would be cut."""
     config = options.config_from(
         dataset=graph,
         owners=owners,
@@ -75,10 +87,14 @@ def info(
 @app.command()
 def check(
     graph: Annotated[
-        str, typer.Argument(help="a folder of tables or of owners, an .npz file, or a name")
+        str,
+        typer.Argument(
+            metavar="NAME|PATH",
+            help="a folder of tables, a folder of owners, an .npz file, or a name",
+        ),
     ],
 ) -> None:
-    """Check that a graph can be used, or list all its problems."""
+    """Check whether a graph can be used; list every problem if not."""
     from fedsage.data.load import load, owner_folders
 
     ensure_here(graph)
@@ -88,8 +104,8 @@ def check(
         else:
             loaded = load(graph)
             print(
-                f"{graph} is fine: {loaded.num_nodes:,} nodes, {loaded.num_links:,} links, "
-                f"{loaded.num_features:,} features, {loaded.num_classes} classes"
+                f"{graph} is fine: {counted(loaded.num_nodes, 'node')}, "
+                f"{counted(loaded.num_links, 'link')}, {width(loaded)}"
             )
     except DataErrors as errors:
         print(f"Error: {errors}", file=sys.stderr)
@@ -103,23 +119,35 @@ def owners_in_words(path: str) -> str:
     graphs = load_owners(path).subgraphs
     nodes, links = (sum(getattr(g, n) for g in graphs) for n in ("num_nodes", "num_links"))
     return (
-        f"{path} is fine: {len(graphs)} owners, {nodes:,} nodes, {links:,} links, "
-        f"{graphs[0].num_features:,} features, {graphs[0].num_classes} classes"
+        f"{path} is fine: {counted(len(graphs), 'owner')}, {counted(nodes, 'node')}, "
+        f"{counted(links, 'link')}, {width(graphs[0])}"
     )
+
+
+def width(graph: Graph) -> str:
+    """How many features and classes a graph has."""
+    features, classes = graph.num_features, graph.num_classes
+    return f"{counted(features, 'feature')}, {counted(classes, 'class')}"
 
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="one owner's folder, with nodes.csv")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="one owner's folder, with its nodes.csv")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="the file to write (default: FOLDER/schema.toml)")
+        Path | None,
+        typer.Option(metavar="FILE", help="the file to write (default: FOLDER/schema.toml)"),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="the column that holds the class (default: label)")
+        str | None,
+        typer.Option(metavar="NAME", help="the column that holds the class (default: label)"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace the file")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace the file if it exists")
+    ] = False,
 ) -> None:
-    """Write a schema.toml guessed from one owner's tables, for all owners to agree on."""
+    """Draft a schema.toml from one owner's tables, for all owners to agree on."""
     from fedsage.tables.guess import guess_schema
     from fedsage.tables.schema import SCHEMA, write_schema
 
@@ -133,11 +161,12 @@ def init(
     except OSError as error:
         raise ConfigError(f"--out {path} cannot be written ({error.strerror}).") from None
     num_sparse, num_classes = len(schema.of_kind("sparse")), len(schema.class_names)
-    print(f"{path}: {len(schema.columns)} features, {num_sparse} sparse, {num_classes} classes")
+    features = f"{counted(len(schema.columns), 'feature')}, {num_sparse} sparse"
+    print(f"{path}: {features}, {counted(num_classes, 'class')}")
     for feature in schema.columns:
         print(f"  {feature.name}: {feature.kind}, {guess.seen[feature.name]}")
     for name in schema.ignored:
         print(f"  {name}: ignored, {guess.seen[name]}")
     if not schema.class_names:
-        print("  no classes found: fill in 'classes', or give --label-column")
-    print("Review it, add what other owners have, and give all owners the same file.")
+        print("  no classes found: fill in 'classes', or name the column with --label-column")
+    print("Review it, add what other owners have, and give every owner the same file.")

@@ -11,13 +11,14 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version as package_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedsage.cli import (
     audit,
     bench,
+    completion,
     data,
     federation,
     methods,
@@ -28,16 +29,19 @@ from fedsage.cli import (
     settings,
     split,
 )
+from fedsage.cli.interrupted import Interrupted
 from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Found through typer, because click is a package of its own only in some versions.
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
+HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="fedsage",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings=HELP,
 )
 VERBS: dict[str, Callable[..., None]] = {
     "run": run.run,
@@ -50,6 +54,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "settings": settings.settings,
     "bench": bench.bench,
     "audit": audit.audit,
+    "completion": completion.completion,
 }
 for verb, function in VERBS.items():
     app.command(verb)(function)
@@ -77,8 +82,14 @@ def main() -> None:
 
 def exit_code() -> int:
     """Run the command line and turn every outcome into an exit code."""
+    completion.answer_shells()
+    command = typer.main.get_command(app)
+    plain_flags(command)
     try:
-        code = int(app(standalone_mode=False, prog_name="fedsage") or 0)
+        code = int(command(standalone_mode=False, prog_name="fedsage") or 0)
+    except Interrupted as words:
+        print(words, file=sys.stderr)
+        return 130
     except DataErrors as errors:
         return refused(errors.in_one_line)
     except FedSageError as error:
@@ -103,6 +114,17 @@ def exit_code() -> int:
     if code == 130:
         print("Interrupted.", file=sys.stderr)
     return code
+
+
+def plain_flags(command: Any) -> None:
+    """Show no type for flags in the help: ``--force``, not ``--force <bool>``."""
+    for option in command.get_params(command.context_class(command, **HELP)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+        if "--help" in option.opts:
+            option.help = "show this help"
+    for below in getattr(command, "commands", {}).values():
+        plain_flags(below)
 
 
 def refused(message: str) -> int:

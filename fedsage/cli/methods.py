@@ -9,7 +9,7 @@ from fedsage.registry import Registry
 
 
 def methods(json: options.Json = False) -> None:
-    """List methods, ways of mending, backbones, aggregation rules and trackers."""
+    """List all methods, ways of mending, backbones, aggregation rules and trackers."""
     found = choices()
     if json:
         show.print_json(found)
@@ -19,7 +19,7 @@ def methods(json: options.Json = False) -> None:
 
 
 def choices() -> dict[str, dict[str, str]]:
-    """By kind and name, what each says of itself."""
+    """By kind and name, the first sentence about each."""
     from fedsage.mending.way import WAYS
     from fedsage.methods import all_methods
     from fedsage.models.backbone import BACKBONES

@@ -1,7 +1,8 @@
-"""The flags that ``run``, ``compare``, ``split`` and others share, and the config they make."""
+"""Options that ``run``, ``compare``, ``split`` and others share, and the config they make."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -12,62 +13,138 @@ from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
 from fedsage.layering import Settings, overlaid
 
-DATASET_HELP = (
-    "cora, citeseer, pubmed, msacademic, synthetic, or a path (.npz, a folder of tables)"
+METHODS = ("fedsage+", "fedsage", "locsage+", "locsage", "globsage", "oracle")
+FEDERATED = ("fedsage+", "fedsage")  # what separate owners can run
+DATASETS = ("cora", "citeseer", "pubmed", "msacademic", "synthetic")
+PARTITIONS = ("louvain", "metis", "random")
+PRESETS, LEVELS = ("best", "paper"), ("open", "sums")
+RULES = ("mean", "median", "trimmed-mean", "krum")
+OWN = (
+    "fedsage+WAY to choose how it mends, or your own .py file; 'fedsage methods' lists "
+    "everything"
 )
-METHOD_HELP = (
-    "fedsage+, fedsage, locsage+, locsage, globsage, oracle, fedsage+WAY to fix how it mends, "
-    "or a .py file of your own; 'fedsage methods' lists them all"
-)
+METHOD_HELP = f"{', '.join(METHODS)}, {OWN}"
+
+
+def among(*names: str) -> Callable[[str], list[str]]:
+    """What the shell offers for an option: the names that begin like the word so far."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
 
 Method: TypeAlias = Annotated[
-    str | None, typer.Option(help=f"{METHOD_HELP} (default: fedsage+)")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"{METHOD_HELP} (default: fedsage+)",
+        autocompletion=among(*METHODS),
+    ),
 ]
-Dataset: TypeAlias = Annotated[str | None, typer.Option(help=f"{DATASET_HELP} (default: cora)")]
+FederatedMethod: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"{', '.join(FEDERATED)}, fedsage+WAY to choose how it mends, or a .py file that "
+        "every party allows (default: fedsage+)",
+        autocompletion=among(*FEDERATED),
+    ),
+]
+Dataset: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|PATH",
+        help=f"{', '.join(DATASETS)}, or a path: an .npz file or a folder of tables "
+        "(default: cora)",
+        autocompletion=among(*DATASETS),
+    ),
+]
 Owners: TypeAlias = Annotated[
-    int | None, typer.Option(help="M, the number of owners (default: 3)")
+    int | None, typer.Option(metavar="N", help="number of owners (default: 3)")
 ]
 PartitionBy: TypeAlias = Annotated[
     str | None,
-    typer.Option("--partition", help="louvain, metis, random, label:BETA (default: louvain)"),
+    typer.Option(
+        "--partition",
+        metavar="HOW",
+        help=f"how to cut the graph: {', '.join(PARTITIONS)}, or label:BETA for skewed labels "
+        "(default: louvain)",
+        autocompletion=among(*PARTITIONS),
+    ),
 ]
 Seed: TypeAlias = Annotated[
-    int | None, typer.Option(help="seed of all random draws (default: 0)")
+    int | None, typer.Option(metavar="N", help="seed of every random draw (default: 0)")
 ]
 Preset: TypeAlias = Annotated[
-    str | None, typer.Option(help="best, or paper: the paper's settings (default: best)")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="best, or paper: the settings of the paper (default: best)",
+        autocompletion=among(*PRESETS),
+    ),
 ]
 ConfigFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--config", help="settings from a TOML file, over the preset")
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="TOML file with settings; wins over --preset"
+    ),
 ]
 Assignments: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", help="section.key=value; may be repeated"),
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="one setting; wins over --config; repeatable. 'fedsage settings' lists them",
+    ),
 ]
 Engine: TypeAlias = Annotated[
-    str | None, typer.Option(help="inprocess, or nvflare: a federation on this machine")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="inprocess, or nvflare: a federation of processes on this machine "
+        "(default: inprocess)",
+        autocompletion=among("inprocess", "nvflare"),
+    ),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Aggregate: TypeAlias = Annotated[
-    str | None, typer.Option(help="mean, median, trimmed-mean, krum (default: mean)")
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help=f"how the server combines the owners' models: {', '.join(RULES)}, or your own .py "
+        "file (default: mean)",
+        autocompletion=among(*RULES),
+    ),
 ]
+SUMS = "open, or sums: the server sees only sums over all owners"
 Privacy: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="open, or sums: the server sees only sums over owners (default: sums in "
-        "federations of three and more, open in simulations)"
+        metavar="LEVEL",
+        help=f"{SUMS} (default: open; sums in a federation of three or more)",
+        autocompletion=among(*LEVELS),
+    ),
+]
+FederatedPrivacy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        help=f"{SUMS} (default: sums with three or more owners, otherwise open)",
+        autocompletion=among(*LEVELS),
     ),
 ]
 Record: TypeAlias = Annotated[
-    bool, typer.Option("--record", help="keep every message in the folder, for 'audit'")
+    bool,
+    typer.Option("--record", help="keep every message in the folder, for 'fedsage audit'"),
 ]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="continue the interrupted run in --out")
 ]
 Out: TypeAlias = Annotated[
-    Path | None, typer.Option(help="folder for the results (default: under runs/)")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="where to write the results (default: under runs/)"),
 ]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="replace what --out holds")]
+Force: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="replace the results already in --out")
+]
 
 
 def config_from(
@@ -89,8 +166,8 @@ def config_from(
 ) -> Config:
     """Flags over ``--set`` over ``--config`` over the preset; checked once.
 
-    ``stored`` are the settings of a run to go on with, which nothing may contradict, but
-    for how long owners are waited for.
+    ``stored`` holds the settings of a run to resume. Nothing may contradict them, except how
+    long to wait for owners.
     """
     below = overlaid(read_toml(config) if config else {}, read_assignments(assignments or []))
     in_file = below.get("run", {}).get("preset") if isinstance(below.get("run"), dict) else None

@@ -13,6 +13,7 @@ import typer
 
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError
+from fedsage.readable import counted
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
@@ -20,17 +21,24 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Annotated[Path, typer.Option(help="the folder of a run")],
+    model: Annotated[Path, typer.Option(metavar="RUN_DIR", help="the folder of a run")],
     data: Annotated[
-        str, typer.Option(help="the graph: a name, an .npz file or a folder of tables")
+        str,
+        typer.Option(
+            metavar="NAME|PATH", help="the graph: a name, an .npz file or a folder of tables"
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="the CSV file to write")],
-    owner: Annotated[int | None, typer.Option(help="whose model, of local ones")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="the CSV file to write")],
+    owner: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="whose model to use, if each owner has its own"),
+    ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="the file of the backbone, for one of your own")
+        str | None,
+        typer.Option(metavar="FILE", help="the file of your own backbone, if the run used one"),
     ] = None,
 ) -> None:
-    """Write the predicted class of every node, with its probability."""
+    """Predict the class of every node, with its probability, as a CSV file."""
     from fedsage.files import write_atomically
     from fedsage.models.classifier import load_models
 
@@ -55,7 +63,7 @@ def predict(
         write_atomically(out, lambda file: file.write(text.getvalue().encode()))
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
-    print(f"{len(best):,} predictions written to {out}")
+    print(f"{counted(len(best), 'prediction')} written to {out}")
 
 
 def graph_and_ids(
@@ -69,7 +77,7 @@ def graph_and_ids(
     if own_tables := tables_folder(data):
         tables = read_tables(own_tables)
         if model.scale is None and any(f.scaling == "standard" for f in tables.schema.columns):
-            note = "the model has no scale, so numbers are scaled by these tables alone"
+            note = "the model stores no scale, so numbers are scaled from these tables alone"
             print(f"Note: {note}", file=sys.stderr)
         return model.graph_of(tables), tables.ids
     known = {}

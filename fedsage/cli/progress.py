@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fedsage.readable import both_ways, size, traffic
+from fedsage.readable import both_ways, counted, size, traffic
 
 if TYPE_CHECKING:
     from fedsage.runs.events import Event, HistoryLine
@@ -31,39 +31,46 @@ OnLine: TypeAlias = Callable[["HistoryLine"], None]
 SECONDS_BETWEEN_LINES = 5.0
 MUCH = 500e6  # bytes
 FEW = 2  # steps of an owner in a round
-PATIENCE = 2.0  # seconds before a slow phase is named
-SLOW = {"load": "loading", "partition": "cutting the graph", "evaluation": "asking test nodes"}
+PATIENCE = 2.0  # seconds after which a phase is slow enough to be named
+SLOW = {"load": "loading", "partition": "cutting the graph", "evaluation": "testing"}
 
 
 def carried(line: HistoryLine) -> str:
-    """The traffic of this phase so far; nothing where nothing crosses a boundary."""
-    return traffic(line.bytes, line.bytes_full or line.bytes) if both_ways(line.bytes) else ""
+    """The traffic of this phase so far; nothing where nothing leaves an owner."""
+    if not both_ways(line.bytes):
+        return ""
+    return f"traffic {traffic(line.bytes, line.bytes_full or line.bytes)}"
 
 
 @contextlib.contextmanager
 def rounds(label: str, total: int) -> Iterator[OnLine]:
     """Show ``total`` rounds as they end: loss, validation accuracy, traffic, time left."""
-    with bar(label, total) if sys.stderr.isatty() else plain_lines(label, total) as on_line:
+    live = sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
+    with bar(label, total) if live else plain_lines(label, total) as on_line:
         yield on_line
 
 
 @contextlib.contextmanager
 def bar(label: str, total: int) -> Iterator[OnLine]:
-    """The live bar, and under it the last round's numbers: a terminal may be narrow."""
+    """The live bar, with what is going on above it and the last round's numbers below.
+
+    Three lines rather than one, so that nothing is cut on a terminal of 60 columns.
+    """
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=None),
         TextColumn("{task.completed}/{task.total} rounds"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
     )
-    progress, last = Progress(*columns), Text()
+    progress, above, last = Progress(*columns, expand=True), Text(label), Text()
     task = progress.add_task(label, total=total)
 
     def on_line(line: HistoryLine) -> None:
-        progress.update(task, advance=1, description=f"{label}, {line.phase}")
-        last.plain = state(line)
+        progress.update(task, advance=1)
+        above.plain = f"{label}: {line.phase}"
+        last.plain = "\n".join(numbers(line))
 
-    with Live(Group(progress, last), console=Console(stderr=True), transient=True):
+    with Live(Group(above, progress, last), console=Console(stderr=True), transient=True):
         yield on_line
 
 
@@ -82,23 +89,22 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
             shown = now
             left = line.seconds / done * (total - done)
             where = f"{label}: {done}/{total} rounds, {line.phase}"
-            say(f"{where}, {state(line)}, {left:.0f} s left")
+            say(f"{where}, {', '.join(numbers(line))}, {left:.0f} s left")
 
     yield on_line
 
 
-def state(line: HistoryLine) -> str:
-    """One round's numbers."""
-    judged = "" if line.validation is None else f"validation {line.validation:.3f}"
-    words = [f"loss {line.loss:.3f}", judged, carried(line)]
-    return ", ".join(word for word in words if word)
+def numbers(line: HistoryLine) -> list[str]:
+    """One round's loss and accuracy on validation nodes; and its traffic, if there is any."""
+    checked = "" if line.validation is None else f", validation {line.validation:.3f}"
+    return [f"loss {line.loss:.3f}{checked}", *filter(None, [carried(line)])]
 
 
 def announce_compiling() -> None:
-    """Make the compiled training step ready; say so where it is not in the cache yet."""
+    """Load the compiled training step; say so if it has to be compiled first."""
     from fedsage.kernels.door import warm_up
 
-    words = "preparing the training step (compiled once on this machine, about 20 s) …"
+    words = "compiling the training step, once on this machine: about 20 s …"
     notice = threading.Timer(4.0, print, [words], {"file": sys.stderr, "flush": True})
     notice.start()
     try:
@@ -108,7 +114,7 @@ def announce_compiling() -> None:
 
 
 def ensure_here(dataset: str) -> None:
-    """Fetch a dataset that has a name and is not on this machine, showing how it goes."""
+    """Download a named dataset that is not on this machine yet, with a progress bar."""
     from fedsage.data.datasets import DATASETS, fetch, find
 
     if dataset in DATASETS and find(dataset) is None:
@@ -118,8 +124,8 @@ def ensure_here(dataset: str) -> None:
 
 @contextlib.contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each file that is fetched; a line each where there is no terminal."""
-    columns = (TextColumn("fetching {task.description}"), BarColumn(), DownloadColumn())
+    """A bar for each download; a line each where there is no terminal."""
+    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn())
     terminal = sys.stderr.isatty()
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     tasks: dict[str, TaskID] = {}
@@ -128,7 +134,7 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
         if what not in tasks:
             tasks[what] = progress.add_task(what, total=total or None)
             if not terminal:
-                print(f"fetching {what}", file=sys.stderr, flush=True)
+                print(f"downloading {what}", file=sys.stderr, flush=True)
         progress.update(tasks[what], completed=done, total=total or None)
 
     with progress if terminal else contextlib.nullcontext():
@@ -136,20 +142,21 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def announce_exchange(num_bytes: float, owners: int) -> None:
-    """Say what NeighGen's exchange will carry, where that is much."""
+    """Say how much NeighGen's exchange will send, where that is a lot."""
     if num_bytes >= MUCH:
         say(
-            f"NeighGen's exchange among {owners} owners will carry about {size(num_bytes)}: it "
-            "grows with their square (--set neighgen.partners=3 asks three others a round)"
+            f"NeighGen will exchange about {size(num_bytes)} among {counted(owners, 'owner')}, "
+            "growing with the square of their number. To ask only three other owners in each "
+            "round: --set neighgen.partners=3"
         )
 
 
 def announce_small_owners(steps: float | None) -> None:
-    """Say that owners with few nodes had better send full messages."""
+    """Advise full messages where owners have few nodes."""
     if steps is not None and steps < FEW:
         say(
-            f"Owners have about {steps:.1f} batches of training nodes a round. With fewer than "
-            f"{FEW} accuracy suffers from short messages: --set traffic.how=full"
+            f"Owners have about {steps:.1f} batches of training nodes in each round. Below "
+            f"{FEW}, short messages cost accuracy. To send full ones: --set traffic.how=full"
         )
 
 

@@ -11,12 +11,18 @@ from fedsage.readable import counted
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or of a comparison")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR", help="folders of runs, or of a comparison"),
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="the file (default: report.html in the first folder)")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="the page to write (default: report.html in the first folder)"
+        ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about one or more runs."""
+    """Write one HTML page about one or more runs; it opens without a network."""
     from fedsage.files import write_atomically
     from fedsage.report.page import page
     from fedsage.report.read import read_runs

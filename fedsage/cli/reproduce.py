@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsage.cli import options, show
+from fedsage.cli.interrupted import Interrupted
+from fedsage.readable import counted
 
 if TYPE_CHECKING:
     from fedsage.reproduce.cells import Cell
@@ -20,27 +22,33 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="'list', 'all', or a name from the list")],
-    seeds: Annotated[int, typer.Option(min=1, help="number of seeds, from 0 on")] = 5,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="list, all, or a name from the list")
+    ],
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="how many seeds, from 0 on")
+    ] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="one seed, few rounds, Cora only: just a test")
+        bool, typer.Option("--quick", help="one seed, few rounds, Cora only: just to try it")
     ] = False,
-    preset: Annotated[str, typer.Option(help="paper, or best")] = "paper",
+    preset: Annotated[str, typer.Option(metavar="NAME", help="paper, or best")] = "paper",
     datasets: Annotated[
-        str | None, typer.Option(help="some of them, e.g. cora,citeseer")
+        str | None, typer.Option(metavar="A,B,…", help="only these, e.g. cora,citeseer")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="folder (default: under runs/)")] = None,
+    out: options.Out = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="runs at a time (default: one per core)")
+        int | None,
+        typer.Option(min=1, metavar="N", help="runs at the same time (default: one per core)"),
     ] = None,
     kept: Annotated[
-        bool, typer.Option("--kept", help="run nothing: use only what is finished")
+        bool, typer.Option("--kept", help="start no run: use only finished ones")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Make a table or figure of the paper; finished runs are not repeated."""
+    """Reproduce a table or figure of the paper; finished runs are not repeated."""
     from fedsage.cli.progress import announce_compiling, ensure_here
-    from fedsage.reproduce.make import STUDIES, make, study_named, write_contents
+    from fedsage.reproduce.figures import need_matplotlib
+    from fedsage.reproduce.make import DRAWN, STUDIES, make, study_named, write_contents
     from fedsage.reproduce.studies import PAPER_DATASETS, Options
 
     if name == "list":
@@ -50,17 +58,23 @@ def reproduce(
     names = list(STUDIES) if name == "all" else [name]
     for one in names:
         study_named(one)
+    if DRAWN & set(names):
+        need_matplotlib()
     chosen = tuple(datasets.split(",")) if datasets else PAPER_DATASETS
     asked = Options(preset, seeds, quick, chosen)
     for dataset in asked.of(*chosen):
         ensure_here(dataset)
     announce_compiling()
     folder = out or Path("runs") / f"reproduce-{preset}{'-quick' if quick else ''}"
+    at_once = 0 if kept else jobs or os.cpu_count() or 1
     made = []
     for one in names:
-        found = make(
-            one, asked, folder, StudyProgress(one), 0 if kept else jobs or os.cpu_count() or 1
-        )
+        try:
+            found = make(one, asked, folder, StudyProgress(one), at_once)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "Interrupted. Finished runs are kept: use the same command again to go on."
+            ) from None
         made.append(found)
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)
         if not json:
@@ -104,5 +118,6 @@ class StudyProgress:
             self.shown = now
             left = (now - self.started) / done * (total - done)
             where = ", ".join(str(value) for value in cell.labels.values())
-            words = f"{self.name}: {done}/{total} runs ({where}), {left:.0f} s left"
+            of = f"{done} of {counted(total, 'run')}"
+            words = f"{self.name}: {of} ({where}), {left:.0f} s left"
             print(words, file=sys.stderr, flush=True)

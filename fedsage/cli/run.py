@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import comparison, options, show
+from fedsage.cli.interrupted import says_how_to_resume
 from fedsage.cli.progress import Shown, ensure_here, rounds
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.layering import Settings
-from fedsage.readable import owners_of
+from fedsage.readable import counted, owners_of
 
 if TYPE_CHECKING:
     from fedsage.runs.record import RunRecord
 
 Track = Annotated[
     list[str] | None,
-    typer.Option(help="send rounds and results to tensorboard, mlflow; may be repeated"),
+    typer.Option(
+        metavar="NAME", help="also send curves and results to tensorboard or mlflow; repeatable"
+    ),
 ]
 
 
@@ -47,7 +50,7 @@ def run(
     record: options.Record = False,
     json: options.Json = False,
 ) -> None:
-    """Train one method on one graph, judge it, keep the result."""
+    """Train and test one method on one graph, and keep the result."""
     settings = options.config_from(
         stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
@@ -57,15 +60,16 @@ def run(
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))
     if settings.run.engine == "nvflare":
-        from fedsage.cli.federation import rehearse_into
+        from fedsage.cli.between import rehearse_into
 
         if resume or trackers or record:
             raise ConfigError(
-                "--engine nvflare takes neither --resume nor --track nor --record."
+                "--engine nvflare cannot be combined with --resume, --track or --record."
             )
         found = rehearse_into(settings, folder, None, force)
     else:
-        found = run_into(settings, folder, force, trackers, resume, record)
+        with says_how_to_resume(sys.argv[1:], folder):
+            found = run_into(settings, folder, force, trackers, resume, record)
     if json:
         show.print_json(asdict(found))
     else:
@@ -73,10 +77,12 @@ def run(
 
 
 def compare(
-    methods: Annotated[str, typer.Option(help=f"several of {options.METHOD_HELP}")] = (
-        "locsage,fedsage,fedsage+,globsage"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="how many, from --seed on")] = 3,
+    methods: Annotated[
+        str, typer.Option(metavar="A,B,…", help=f"some of: {options.METHOD_HELP}")
+    ] = "locsage,fedsage,fedsage+,globsage",
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="how many seeds, counted from --seed")
+    ] = 3,
     dataset: options.Dataset = None,
     owners: options.Owners = None,
     partition: options.PartitionBy = None,
@@ -84,7 +90,7 @@ def compare(
     preset: options.Preset = None,
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
-    engine: options.Engine = None,
+    engine: Annotated[str | None, typer.Option(hidden=True)] = None,
     aggregate: options.Aggregate = None,
     privacy: options.Privacy = None,
     out: options.Out = None,
@@ -93,7 +99,7 @@ def compare(
     resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
-    """Train several methods on the same graph, owners and seeds."""
+    """Train several methods on the same graph, owners and seeds, and compare them."""
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
@@ -101,7 +107,7 @@ def compare(
     )  # fmt: skip
     settings = settled_for(settings)
     if settings.run.engine != "inprocess":
-        raise ConfigError("compare runs in one process. Leave out --engine.")
+        raise ConfigError("compare always runs in one process. Leave out --engine.")
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
     from fedsage.methods import find_method
@@ -118,36 +124,42 @@ def compare(
     folder = out or unused_folder(run_name(settings, "compare"))
     check_free(folder, force or resume)
 
+    done: list[RunRecord] = []
+
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
         place = folder / f"{name}-seed{chosen.run.seed}"
-        return run_into(chosen, place, force, trackers, resume)
+        done.append(run_into(chosen, place, force, trackers, resume))
+        return done[-1]
 
-    rows = compare_methods(settings, names, range(first, first + seeds), run_one)
+    with says_how_to_resume(sys.argv[1:], folder):
+        rows = compare_methods(settings, names, range(first, first + seeds), run_one)
     write_rows(folder, rows)
+    sent = comparison.traffic_per_run(done)
     if json:
-        show.print_json(comparison_json(rows))
+        found = comparison.against_baseline(rows, sent)
+        show.print_json(comparison_json(rows) | comparison.as_json(found, sent))
         return
     data = settings.data
-    many = "1 seed" if seeds == 1 else f"{seeds} seeds"
     where = f"{data.dataset}, {owners_of(data.owners, data.partition)}"
-    show.print_comparison(f"{where}, {many}, preset {settings.run.preset}", rows)
+    title = f"{where}, {counted(seeds, 'seed')}, preset {settings.run.preset}"
+    comparison.print_comparison(title, rows, sent)
     print(f"Written to {folder}")
 
 
 def settled_for(settings: Config) -> Config:
-    """The same, with as many owners as there are folders where they have their own."""
+    """The same settings; where owners have folders, with as many owners as folders."""
     from fedsage.runs.execute import with_folders
 
     return with_folders(settings)
 
 
 def stored_settings(out: Path | None) -> Settings | None:
-    """The settings of the run to go on with; nothing where it never began."""
+    """The settings of the run to resume; nothing if it never began."""
     from fedsage.runs.folder import CHECKPOINT, RESULT, read_settings
 
     if out is None:
-        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+        raise ConfigError("--resume needs --out, the folder of the run to continue.")
     if not (out / CHECKPOINT).is_dir() and not (out / RESULT).exists():
         raise ConfigError(
             f"--resume: {out} holds no run that was stopped (there is no {CHECKPOINT} in it). "
@@ -181,7 +193,7 @@ def run_into(
 
     find_method(settings.run.method)
     if resume and (folder / RESULT).exists():
-        print(f"{folder} is finished: nothing is left to do.", file=sys.stderr)
+        print(f"{folder} is already finished: nothing left to do.", file=sys.stderr)
     else:
         ensure_here(settings.data.dataset)
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"

@@ -13,7 +13,7 @@ def settings(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
 ) -> None:
-    """Print all settings as a TOML file for --config."""
+    """Print every setting with its value and meaning, as a TOML file for --config."""
     chosen = options.config_from(preset=preset, config=config, assignments=assignments)
     print("\n".join(toml_lines(chosen)))
 

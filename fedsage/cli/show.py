@@ -7,17 +7,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fedsage.readable import all_phases, both_ways, owners_of, times_less, traffic
+from fedsage.readable import all_phases, both_ways, counted, owners_of, times_less, traffic
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
     from fedsage.graph.partition import Partition
-    from fedsage.runs.compare import Row
     from fedsage.runs.record import RunRecord
+
+
+VIEWS = {"both": "plain and mended", "mixed": "plain or mended"}
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -27,10 +29,15 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, which may wrap, the others are numbers."""
+    """A table; the first column is text, which may wrap, the others are numbers.
+
+    Without headings it is a list of names and values, of which the values may wrap.
+    """
     table = Table(show_header=any(columns))
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0)
+        whole = i > 0 if any(columns) else i == 0
+        side: JustifyMethod = "right" if i else "left"
+        table.add_column(column, justify=side, no_wrap=whole, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     narrow = None if sys.stdout.isatty() else 120
@@ -57,16 +64,17 @@ def accuracy_text(value: float | None) -> str:
 
 
 def print_run(record: RunRecord) -> None:
-    """What a run found."""
+    """The result of one run."""
     rows = [
         ("accuracy, global", accuracy_text(record.accuracy["global"])),
         ("accuracy, local", accuracy_text(record.accuracy["local"])),
         ("macro-F1", accuracy_text(record.macro_f1)),
-        ("kept round", f"{record.round + 1} (validation {record.validation:.4f})"),
+        ("round kept", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
         *traffic_rows(record.bytes, record.bytes_full),
-        *([("the server saw", "sums over owners only")] * (record.privacy["level"] == "sums")),
-        ("seconds (CPU)", f"{record.seconds['total']:.1f} ({record.cpu_seconds:.1f})"),
+        *([("the server saw", "only sums over owners")] * (record.privacy["level"] == "sums")),
+        ("wall time", f"{record.seconds['total']:.1f} s"),
+        ("CPU time", f"{record.cpu_seconds:.1f} s"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
     where = f"{record.dataset}, {owners_of(record.owners, record.partition)}"
@@ -81,7 +89,7 @@ def traffic_rows(
     """Traffic up and down by phase, and how much less it is than with full messages."""
     rows = {phase: (sent[phase], full[phase]) for phase in sent if both_ways(sent[phase])}
     if not rows:
-        return [("traffic", "none: nothing leaves an owner")]
+        return [("traffic", "none: nothing left an owner")]
     rows["whole run"] = all_phases(sent), all_phases(full)
     return [(f"traffic, {name}", less_than_full(*both)) for name, both in rows.items()]
 
@@ -97,38 +105,11 @@ def mending_rows(record: RunRecord) -> list[tuple[str, str]]:
     found = record.mending
     if found is None:
         return []
-    truth = "" if found.missing is None else f" ({found.missing:,} are missing)"
+    truth = "" if found.missing is None else f" ({found.missing:,} really missing)"
     return [
         ("neighbors attached", f"{found.generated:,}{truth}"),
-        (
-            "owners query",
-            {"both": "both graphs", "mixed": "the plain or the mended graph"}.get(
-                record.view, f"the {record.view} graph"
-            ),
-        ),
+        ("graph queried", VIEWS.get(record.view, record.view)),
     ]
-
-
-def print_comparison(title: str, rows: Sequence[Row]) -> None:
-    """Methods side by side."""
-    cells = [
-        (
-            row.method,
-            mean_and_spread(row.global_),
-            mean_and_spread(row.local),
-            accuracy_text(row.paper),
-            f"{row.cpu_seconds:.1f}",
-        )
-        for row in rows
-    ]
-    print_table(title, ("method", "global", "local", "paper", "CPU seconds per run"), cells)
-
-
-def mean_and_spread(values: Mapping[str, Any]) -> str:
-    """Mean and standard deviation; a single value by itself."""
-    if len(values["each"]) < 2:
-        return accuracy_text(values["mean"])
-    return f"{values['mean']:.4f} ± {values['std']:.4f}"
 
 
 def print_graph(name: str, graph: Graph) -> None:
@@ -162,12 +143,14 @@ def print_owners(name: str, graph: Graph, part: Partition) -> None:
         most = f"{one.class_names[top]} {100 * counts[top] / max(counts.sum(), 1):.0f}%"
         rows.append((str(i), f"{one.num_nodes:,}", f"{one.num_links:,}", f"{skew:.2f}", most))
     columns = ("owner", "|V_i|", "|E_i|", "label skew", "most frequent class")
-    print_table(f"{name}: {part.num_owners} {part.how} owners, seed {part.seed}", columns, rows)
+    print_table(
+        f"{name}: {owners_of(part.num_owners, part.how)}, seed {part.seed}", columns, rows
+    )
     sizes = [one.num_nodes for one in part.subgraphs]
     missing = part.missing_links or 0
     print(
-        f"ΔE {missing:,} of {graph.num_links:,} links missing "
-        f"({100 * missing / max(graph.num_links, 1):.1f}%); "
-        f"largest ÷ mean owner {max(sizes) * len(sizes) / sum(sizes):.2f}; "
-        "label skew: total variation from all labels, 0 to 1"
+        f"ΔE: {missing:,} of {counted(graph.num_links, 'link')} "
+        f"({100 * missing / max(graph.num_links, 1):.1f}%) are missing between owners. The "
+        f"largest owner has {max(sizes) * len(sizes) / sum(sizes):.2f} times the mean number "
+        "of nodes. Label skew is the distance from all labels taken together, from 0 to 1."
     )

@@ -33,10 +33,14 @@ def split(
     seed: options.Seed = None,
     assignments: options.Assignments = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder to write (default: under owners/)")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="where to write (default: under owners/)"),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="tables (CSV), parquet (tables as parquet), or npz")
+        str,
+        typer.Option(
+            metavar="NAME", help="tables (CSV files), parquet (parquet files), or npz"
+        ),
     ] = "tables",
     force: options.Force = False,
 ) -> None:

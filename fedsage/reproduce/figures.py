@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,20 @@ class Panel:
         return list(self.curves or self.bars or {})
 
 
-def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
-    """Write ``path`` as .png and .svg."""
-    try:
-        import matplotlib
-    except ImportError:
+def need_matplotlib() -> None:
+    """Say how to install what figures are drawn with."""
+    if find_spec("matplotlib") is None:
         raise ConfigError(
             "Figures need matplotlib, which is not installed. Install it with "
-            "'pip install fedsage[all]'; the tables are written without it."
-        ) from None
+            "'pip install fedsage[all]'."
+        )
+
+
+def save_figure(panels: Sequence[Panel], path: Path) -> list[Path]:
+    """Write ``path`` as .png and .svg."""
+    need_matplotlib()
+    import matplotlib
+
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "fedsage"  # the same numbers give the same file
     from matplotlib import pyplot

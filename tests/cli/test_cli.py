@@ -221,7 +221,7 @@ BAD = {
     "unknown preset": ("run --preset fast", "Did you mean 'best'"),
     "unknown engine": ("run --engine carrier-pigeon", "inprocess"),
     "engine of compare": ("compare --engine nvflare", "one process"),
-    "engine and tracking": ("run --engine nvflare --track tensorboard", "neither"),
+    "engine and tracking": ("run --engine nvflare --track tensorboard", "combined"),
     "federated globsage": ("federation try --method globsage", "cannot be run between"),
     "a kit that is none": ("federation start .", "is not a startup kit"),
     "no run to resume": ("run --resume --out nowhere", "holds no run"),
@@ -286,3 +286,4 @@ def test_an_interrupt_is_exit_code_130(fedsage: Call, monkeypatch: pytest.Monkey
     monkeypatch.setattr("fedsage.runs.run.run_config", interrupted)
     done = fedsage("run", *SMALL)
     assert done.code == 130 and "Traceback" not in done.err
+    assert done.err == "Interrupted before anything was saved. Start it again.\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -39,7 +40,7 @@ def line_of(sent: dict[str, int], full: dict[str, int]) -> HistoryLine:
 
 
 def test_a_line_says_traffic_beside_full_messages_only_where_these_differ() -> None:
-    words = "↑ 700 kB ↓ 1.1 MB"
+    words = "traffic ↑ 700 kB ↓ 1.1 MB"
     assert progress.carried(line_of(SHORT, FULL)) == f"{words} (full messages: 230 MB)"
     assert progress.carried(line_of(SHORT, SHORT)) == words
     assert progress.carried(line_of(SHORT, {})) == words  # of a run from before they were told
@@ -51,14 +52,45 @@ def test_bar_and_plain_lines_say_phase_and_traffic(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with progress.rounds("fedsage, seed 0", 1) as on_line:
         on_line(line_of(SHORT, FULL))
     shown = capsys.readouterr().err
-    assert "seed 0, training" in shown if terminal else "1/1 rounds, training, loss" in shown
-    assert "loss 0.500, validation 0.750, ↑ 700 kB ↓ 1.1 MB (full messages: 230 MB)" in shown
+    assert "seed 0: training" in shown if terminal else "1/1 rounds, training, loss" in shown
+    assert "loss 0.500, validation 0.750" in shown
+    assert "traffic ↑ 700 kB ↓ 1.1 MB (full messages: 230 MB)" in shown
+
+
+def test_the_bar_cuts_nothing_on_a_terminal_of_60_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress.rounds("fedsage+neighgen, seed 12", 120) as on_line:
+        on_line(line_of(SHORT, FULL))
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    for words in (
+        "fedsage+neighgen, seed 12: training",
+        "1/120 rounds",
+        "full messages: 230 MB)",
+    ):
+        assert words in shown
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 60
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress.rounds("fedsage, seed 0", 1) as on_line:
+        on_line(line_of(SHORT, FULL))
+    assert capsys.readouterr().err.startswith("fedsage, seed 0: 1/1 rounds, training, loss")
 
 
 def test_the_table_says_traffic_by_phase_and_how_much_less_it_is() -> None:
@@ -70,7 +102,7 @@ def test_the_table_says_traffic_by_phase_and_how_much_less_it_is() -> None:
         ("traffic, whole run", "↑ 1.4 MB ↓ 2.2 MB, 64× less than full messages"),
     ]
     alone = {"training": nothing}
-    assert traffic_rows(alone, alone) == [("traffic", "none: nothing leaves an owner")]
+    assert traffic_rows(alone, alone) == [("traffic", "none: nothing left an owner")]
 
 
 def test_sizes_have_three_digits_and_no_powers_of_ten() -> None:

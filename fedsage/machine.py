@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def commit() -> str | None:
 def machine() -> dict[str, str | int | None]:
     """The kind of machine, without its name."""
     return {"system": platform.system(), "arch": platform.machine(), "cpus": os.cpu_count()}
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def peak_rss_mb() -> float:

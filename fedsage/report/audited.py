@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsage.audit.audit import read_audit
-from fedsage.report.parts import section, table
+from fedsage.report.blocks import Section, Table
 from fedsage.report.read import Run
 
 COLUMNS = ("attack", "attacker", "sees", "figure", "value", "chance", "on the sum", "verdict",
@@ -18,14 +18,12 @@ WORDS = {
 }
 
 
-def audited(runs: Sequence[Run]) -> str:
+def audited(runs: Sequence[Run]) -> list[Section]:
     """What audits of these runs found; nothing where there was none."""
-    return "".join(
-        audit_section(run, found) for run in runs if (found := read_audit(run.folder))
-    )
+    return [audit_section(run, found) for run in runs if (found := read_audit(run.folder))]
 
 
-def audit_section(run: Run, found: Mapping[str, Any]) -> str:
+def audit_section(run: Run, found: Mapping[str, Any]) -> Section:
     """One audit."""
     attacks = found["attacks"]
     rows = [
@@ -37,7 +35,7 @@ def audit_section(run: Run, found: Mapping[str, Any]) -> str:
         f"{run.method}, seed {found['seed']}, privacy {found['privacy']}, traffic "
         f"{found['traffic']}. {summary(attacks)}"
     )
-    return section("Audit", note, table(COLUMNS, rows))
+    return Section("Audit", note, [Table("Audit", COLUMNS, rows, text=True)])
 
 
 def summary(attacks: Sequence[Mapping[str, Any]]) -> str:

@@ -1,38 +1,63 @@
-"""Sections on what was learned: curves, classes, and what mending attached."""
+"""Sections on what was learned: curves, classes, and which class is mistaken for which."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
-from fedsage.report.charts import Line, bar_chart, heat_map, legend, line_chart
-from fedsage.report.parts import figure, section, short, side_by_side, table
-from fedsage.report.read import Run
+from fedsage.report.bars import (
+    Series,
+    bar_chart,
+    bar_sheet,
+    dot_columns,
+    heat_map,
+    heat_sheet,
+)
+from fedsage.report.blocks import Figure, Grid, Section, short, titled
+from fedsage.report.lines import Curve, line_chart, line_sheet
+from fedsage.report.marks import bar_key, dot_key, line_key, method_color
+from fedsage.report.read import Groups, Run
+
+WANTED = (
+    ("training", "validation", "accuracy on validation nodes"),
+    ("training", "loss", "training loss of the classifier"),
+    ("mending", "loss", "training loss of NeighGen"),
+)
 
 
-def curves(groups: Mapping[str, Sequence[Run]]) -> str:
+def curves(groups: Groups) -> Section | None:
     """Validation accuracy and loss over rounds."""
-    wanted = (
-        ("training", "validation", "accuracy on validation nodes"),
-        ("training", "loss", "training loss of the classifier"),
-        ("mending", "loss", "training loss of NeighGen"),
-    )
     figures = []
-    for phase, key, title in wanted:
-        lines = [
-            line
-            for color, (method, runs) in enumerate(groups.items())
-            if (line := curve(method, color % 8, runs, phase, key)) is not None
+    for phase, key, caption in WANTED:
+        found = [
+            one
+            for k, (method, runs) in enumerate(groups.items())
+            if (one := curve(method, method_color(k), runs, phase, key)) is not None
         ]
-        if lines:
-            chart = line_chart(lines, "round", title)
-            keys = legend([one.name for one in lines], [one.color for one in lines])
-            figures.append(figure(title, chart, keys))
-    note = "Mean over seeds; the band runs from the lowest to the highest seed."
-    return section("Training", note, side_by_side(*figures)) if figures else ""
+        if found:
+            picture, axis = line_chart(found, "round", caption)
+            says = f"{last_words(found, key)} {axis}".strip()
+            keys = [line_key(one.name, one.color) for one in found]
+            figures.append(
+                Figure(titled(caption), picture, says, line_sheet(found, "round"), keys)
+            )
+    note = "Mean over seeds; the band runs from the lowest seed to the highest."
+    return Section("Training", note, [Grid(figures)]) if figures else None
 
 
-def curve(method: str, color: int, runs: Sequence[Run], phase: str, key: str) -> Line | None:
+def last_words(found: Sequence[Curve], key: str) -> str:
+    """Where the curves end."""
+    if key == "loss":
+        ends = ", ".join(f"{one.name} {one.y[-1]:.3g}" for one in found)
+        return f"In the last round: {ends}."
+    ends = ", ".join(
+        f"{one.name} {max(one.y):.3f} in round {one.x[list(one.y).index(max(one.y))]}"
+        for one in found
+    )
+    return f"Highest mean: {ends}."
+
+
+def curve(method: str, color: str, runs: Sequence[Run], phase: str, key: str) -> Curve | None:
     """One method's curve; the local models of one run are averaged first."""
     each: list[dict[int, float]] = []
     for run in runs:
@@ -45,44 +70,79 @@ def curve(method: str, color: int, runs: Sequence[Run], phase: str, key: str) ->
     if not common:
         return None
     columns = [[one[t] for one in each] for t in common]
-    return Line(
+    return Curve(
         method, color, common, [mean(c) for c in columns], [min(c) for c in columns],
         [max(c) for c in columns],
     )  # fmt: skip
 
 
-def labels(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Predicted and true shares of every class."""
+def labels(groups: Groups) -> Section | None:
+    """Predicted and true shares of every class, and the share of each class that is found."""
+    order = list(groups)
     known = {m: runs for m, runs in groups.items() if runs[0].result["labels"] is not None}
     if not known:
-        return ""
+        return None
     classes = next(iter(known.values()))[0].result["class_names"]
+    names = [short(name, 16) for name in classes]
+    full = [short(name, 60) for name in classes]
     truth = [run.result["labels"]["true"] for runs in known.values() for run in runs]
-    series = [("true", [mean(column) for column in zip(*truth, strict=True)])]
+    shares = [Series("true", "truth", [mean(column) for column in zip(*truth, strict=True)])]
+    found = []
     for method, runs in known.items():
-        shares = [run.result["labels"]["predicted"] for run in runs]
-        series.append((method, [mean(column) for column in zip(*shares, strict=True)]))
-    found = [("", [0.0] * len(classes))]  # no bar for the truth, so that colors match
-    for method, runs in known.items():
-        each = [run.result["recall"] for run in runs]
-        found.append((method, [mean(column) for column in zip(*each, strict=True)]))
-    names = [short(name) for name in classes]
-    keys = legend([name for name, _ in series], [k % 8 for k in range(len(series))], bars=True)
-    note = "Test nodes queried on the whole graph, by class. Means over seeds."
-    return section(
-        "Labels", note,
-        side_by_side(
-            figure("how often each class is true and predicted",
-                   bar_chart(names, series, "share of test nodes"), keys),
-            figure("share of each class found", bar_chart(names, found, "recall"), keys),
+        color = method_color(order.index(method))
+        predicted = [run.result["labels"]["predicted"] for run in runs]
+        means = [mean(column) for column in zip(*predicted, strict=True)]
+        shares.append(Series(method, color, means))
+        recall = [run.result["recall"] for run in runs]
+        means = [mean(column) for column in zip(*recall, strict=True)]
+        found.append(Series(method, color, means))
+    picture, axis = dot_columns(names, found, "recall")
+    note = "Test nodes classified on the whole graph, by class. Means over seeds."
+    return Section("Labels", note, [Grid([
+        Figure(
+            "How often each class is true and predicted",
+            bar_chart(names, shares, "share of test nodes"), furthest(shares, full),
+            bar_sheet("class", classes, shares),
+            [bar_key(one.name, one.color) for one in shares],
         ),
-    )  # fmt: skip
+        Figure(
+            "Share of each class that is found", picture,
+            f"{hardest(found, full)} {axis}".strip(), bar_sheet("class", classes, found),
+            [dot_key(one.name, f"dot {one.color}", 5) for one in found],
+        ),
+    ])])  # fmt: skip
 
 
-def confusions(groups: Mapping[str, Sequence[Run]]) -> str:
+def furthest(shares: Sequence[Series], names: Sequence[str]) -> str:
+    """Which method over- or underestimates which class most."""
+    truth, *methods = shares
+    gaps = [
+        (one.values[c] - truth.values[c], one.name, name)
+        for one in methods
+        for c, name in enumerate(names)
+    ]
+    gap, method, name = max(gaps, key=lambda one: abs(one[0]))
+    word = "more" if gap > 0 else "less"
+    return (
+        f"The largest gap: {method} predicts {name} {word} often than it is true, by "
+        f"{100 * abs(gap):.1f}% of all test nodes."
+    )
+
+
+def hardest(found: Sequence[Series], names: Sequence[str]) -> str:
+    """The class that the best method finds least of."""
+    best = max(found, key=lambda one: mean(one.values))
+    least = min(range(len(names)), key=lambda c: best.values[c])
+    return (
+        f"{names[least]} is the hardest class for {best.name}: it finds "
+        f"{100 * best.values[least]:.0f}% of it."
+    )
+
+
+def confusions(groups: Groups) -> Section | None:
     """Which class is mistaken for which, summed over seeds."""
     figures = []
-    for method, runs in groups.items():
+    for k, (method, runs) in enumerate(groups.items()):
         found = [run.result["confusion"] for run in runs if run.result["confusion"]]
         if found:
             total = [
@@ -90,62 +150,26 @@ def confusions(groups: Mapping[str, Sequence[Run]]) -> str:
                 for rows in zip(*found, strict=True)
             ]
             names = [short(name) for name in runs[0].result["class_names"]]
-            figures.append(figure(method, heat_map(total, names, names, "true", "predicted")))
-    note = "Test nodes of all seeds; the shade shows the share of the row."
-    return section("Confusion", note, side_by_side(*figures)) if figures else ""
-
-
-def mending(groups: Mapping[str, Sequence[Run]]) -> str:
-    """What was attached to owners' graphs, beside what is missing."""
-    mended = {m: runs[0].result["mending"] for m, runs in groups.items()}
-    mended = {method: found for method, found in mended.items() if found is not None}
-    if not mended:
-        return ""
-
-    def distance(value: dict[str, float] | None) -> str:
-        return "–" if value is None else f"{value['mean']:.3f} ± {value['std']:.3f}"
-
-    def number(value: float | None, digits: int = 2) -> str:
-        return "–" if value is None else f"{value:,.{digits}f}"
-
-    rows = [
-        (
-            method,
-            f"{found['generated']:,}",
-            number(found["missing"], 0),
-            number(found["count_correlation"]),
-            distance(found["distance_plain"]),
-            distance(found["distance_mended"]),
-            f"{number(found['norm_generated'])} / {number(found['norm_real'])}",
-            "–" if found["picked"] is None else f"{100 * found['picked']:.1f}%",
-        )
-        for method, found in mended.items()
-    ]
-    columns = ("method", "attached", "missing", "correlation of counts", "L2(N, N_i)",
-               "L2(N, N'_i)", "length: generated / real", "ever nearest")  # fmt: skip
-    maps = [
-        figure(f"{method}: neighbors missing and attached", counts_map(found["counts"]))
-        for method, found in mended.items()
-        if found["counts"]
-    ]
+            picture = heat_map(total, names, names, "true", "predicted", method_color(k))
+            full = [short(name, 60) for name in runs[0].result["class_names"]]
+            sheet = heat_sheet(total, full, full, "true")
+            figures.append(Figure(method, picture, mistaken(total, full), sheet))
     note = (
-        "For the first seed. L2: distance between the mean features of a node's neighbors and "
-        "those on the whole graph, before and after mending. Ever nearest: share of all nodes "
-        "that were ever the nearest to a generated neighbor."
+        "Test nodes of all seeds; the shade is the share of the row. Where every owner has a "
+        "model of its own, each of these models answers for all test nodes."
     )
-    return section("Mending", note, table(columns, rows), side_by_side(*maps))
+    return Section("Confusion", note, [Grid(figures)]) if figures else None
 
 
-def counts_map(counts: Sequence[Sequence[int]], most: int = 8) -> str:
-    """Nodes by the number of missing and attached neighbors; the last is "or more"."""
-    rows = max((r for r, row in enumerate(counts) if any(row)), default=0) + 1
-    columns = max((c for row in counts for c, count in enumerate(row) if count), default=0) + 1
-    table = [[0] * min(columns, most + 1) for _ in range(min(rows, most + 1))]
-    for r, row in enumerate(counts[:rows]):
-        for c, count in enumerate(row[:columns]):
-            table[min(r, most)][min(c, most)] += count
-
-    def names(size: int) -> list[str]:
-        return [str(k) if k < most else f"{most}+" for k in range(min(size, most + 1))]
-
-    return heat_map(table, names(rows), names(columns), "missing", "attached")
+def mistaken(table: Sequence[Sequence[int]], names: Sequence[str]) -> str:
+    """The most frequent mistake."""
+    size = len(names)
+    wrong = [(table[r][c], r, c) for r in range(size) for c in range(size) if r != c]
+    if not wrong or not max(wrong)[0]:
+        return "No mistakes."
+    count, r, c = max(wrong)
+    total = sum(table[r]) or 1
+    return (
+        f"Most frequent mistake: {names[r]} taken for {names[c]}, {count:,} of {total:,} "
+        f"nodes ({100 * count / total:.0f}%)."
+    )

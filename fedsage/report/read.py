@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedsage.errors import DataError
 from fedsage.runs.folder import RESULT, read_history, read_result
 
 COMPARISON = "compare.json"
+ASKED = ("dataset", "owners", "partition", "preset", "backbone")  # beside method and seed
+NAMES = {"owners": "M = "}
+Groups: TypeAlias = Mapping[str, Sequence["Run"]]  # by method, as the page calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,14 @@ class Run:
     def method(self) -> str:
         """What was run."""
         return str(self.result["method"])
+
+    @property
+    def finished(self) -> str:
+        """When it ended, in UTC to the second; by the file's date where it does not say."""
+        if told := self.result.get("finished"):
+            return str(told)
+        changed = datetime.fromtimestamp((self.folder / RESULT).stat().st_mtime, timezone.utc)
+        return changed.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -67,8 +79,10 @@ def read_run(folder: Path) -> Run:
 
 
 def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by method, in order of first appearance."""
+    """Runs by method, in order of first appearance; by what else differs, where it does."""
+    differ = [key for key in ASKED if len({str(run.result[key]) for run in runs}) > 1]
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.method, []).append(run)
+        more = "".join(f", {NAMES.get(key, '')}{run.result[key]}" for key in differ)
+        groups.setdefault(f"{run.method}{more}", []).append(run)
     return groups

@@ -13,7 +13,7 @@ from typing import Any
 from fedsage.errors import ConfigError, DataError
 from fedsage.evaluation.diagnostics import mending_from
 from fedsage.files import PARTIAL, write_json
-from fedsage.machine import commit, machine, versions
+from fedsage.machine import commit, machine, now, versions
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
 from fedsage.runs.recording import MESSAGES
@@ -33,6 +33,7 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=lambda: versions())
     commit: str | None = field(default_factory=lambda: commit())
     machine: dict[str, str | int | None] = field(default_factory=lambda: machine())
+    finished: str = field(default_factory=lambda: now())
 
 
 def check_free(folder: Path, force: bool = False) -> None:

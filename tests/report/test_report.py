@@ -10,40 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedsage.errors import DataError
-from fedsage.report.charts import ticks
+from fedsage.report.marks import ticks
 from fedsage.report.page import page
 from fedsage.report.read import read_runs
 from fedsage.runs.folder import EARLIER, read_record
+from tests.report.conftest import CHROMIUM, FLAGS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
-
-SMALL = (
-    "--dataset", "synthetic", "--set", "synthetic.nodes=120", "--set", "synthetic.classes=3",
-    "--set", "classifier.rounds_c=3", "--set", "neighgen.rounds_gen=2", "--set",
-    "neighgen.batch_size=20",
-)  # fmt: skip
-CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--enable-logging=stderr",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods, two seeds, made by the command line."""
-    from typer.testing import CliRunner
-
-    from fedsage.cli.main import app
-
-    folder = tmp_path_factory.mktemp("runs") / "compared"
-    methods = "locsage,fedsage+neighgen,fedsage"
-    arguments = ["compare", *SMALL, "--methods", methods, "--seeds", "2", "--out", str(folder)]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    return folder
 
 
 def test_the_page_needs_nothing_but_itself(compared: Path) -> None:
@@ -63,7 +37,10 @@ def test_everything_people_ask_for_is_on_the_page(compared: Path) -> None:
     second = json.loads((compared / "fedsage-seed1" / "result.json").read_text())
     mean = (first["accuracy"]["global"] + second["accuracy"]["global"]) / 2
     assert f"{mean:.4f} ±" in html
-    assert first["config"]["classifier"]["eta"] == 0.003 and "&quot;eta&quot;: 0.003" in html
+    assert first["config"]["classifier"]["eta"] == 0.003
+    assert "<td>classifier.eta</td><td>0.003</td>" in html
+    for words in (first["versions"]["fedsage"], first["finished"][:10], "CPU", "wall time"):
+        assert words in html
 
 
 def test_a_round_without_an_owner_says_whom_by_name(compared: Path, tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ def verify(
         print("This kit has sent nothing yet.")
     for one in found if not json else []:
         state = (
-            f"BROKEN: {one.wrong}" if one.wrong else f"whole{f' ({one.note})' * bool(one.note)}"
+            f"BROKEN: {one.wrong}"
+            if one.wrong
+            else f"intact{f' ({one.note})' * bool(one.note)}"
         )
         print(
             f"{one.run}: {counted(one.lines, 'line')}, {counted(one.bytes, 'byte')} sent, "

@@ -17,7 +17,7 @@ class Mark:
 
     tag: str
     attributes: Mapping[str, str]
-    words: str = ""
+    content: str = ""
     inside: tuple[Mark, ...] = ()
 
 

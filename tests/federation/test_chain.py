@@ -152,7 +152,7 @@ def test_what_was_done_to_a_log_is_found_and_nothing_leaves_after_it(
     assert found.exit_code == 1
     first, second = found.stdout.splitlines()
     assert "first: " in first and f"BROKEN: {words}" in first
-    assert second == "second: 5 lines, 60 bytes left, whole"
+    assert second == "second: 5 lines, 60 bytes sent, intact"
     told = CliRunner().invoke(app, ["federation", "verify", str(runs.parents[1]), "--json"])
     assert told.exit_code == 1
     assert [one["wrong"] is None for one in json.loads(told.stdout)] == [False, True]
@@ -164,7 +164,7 @@ def test_what_was_done_to_a_log_is_found_and_nothing_leaves_after_it(
 def test_logs_as_they_were_written_are_whole(runs: Path) -> None:
     kit = str(runs.parents[1])
     found = CliRunner().invoke(app, ["federation", "verify", kit])
-    assert found.exit_code == 0 and found.stdout.count("5 lines, 60 bytes left, whole") == 2
+    assert found.exit_code == 0 and found.stdout.count("5 lines, 60 bytes sent, intact") == 2
     one = CliRunner().invoke(app, ["federation", "verify", kit, "second", "--json"])
     (told,) = json.loads(one.stdout)
     assert told == {"run": "second", "lines": 5, "bytes": 60, "wrong": None, "note": None}

@@ -125,7 +125,7 @@ def test_an_axis_shows_the_differences_and_says_that_it_is_cut() -> None:
     assert [one.name for one in in_focus(rows)] == ["a", "b"]
     picture, says = dot_chart(rows, "accuracy")
     assert says == "The axis is cut: it runs from 0.859 to 0.881. Off the axis: far."
-    assert any("0.6150, off the axis" in mark.words for mark in picture.marks)
+    assert any("0.6150, off the axis" in mark.content for mark in picture.marks)
     near = [dots("a", 0.5), dots("b", 0.7), dots("c", 0.9)]
     assert in_focus(near) == near
 

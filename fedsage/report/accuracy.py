@@ -199,10 +199,11 @@ def in_words(found: Mapping[str, PairedDifference], first: str) -> str:
             "no clear difference",
             f"No clear difference from {first}, as the interval includes 0",
         ),
-        ("one seed: no interval", "One seed gives no interval, so that more are needed for"),
     ):
         if names := [method for method, one in found.items() if verdict(one) == words]:
             said.append(f"{start}: {listed(names)}.")
+    if any(one.low is None for one in found.values()):
+        said.append("One seed gives no interval: run several to tell methods apart.")
     return " ".join(said)
 
 

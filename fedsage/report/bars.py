@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -106,28 +107,34 @@ def heat_map(
     row_label: str,
     column_label: str,
     color: str,
-    row_height: float | None = None,
+    row_height: float = 42.0,
+    relative: bool = False,
 ) -> Picture:
-    """A table of counts; the darkest cell is the largest share of its row."""
-    cell = min(42.0, 380 / max(len(rows), len(columns), 1))
-    tall = row_height or cell
+    """A table of counts, shaded by the share of the row.
+
+    With ``relative`` the largest of all shares is the darkest, else a share of one.
+    """
     longest = max((len(name) for name in rows), default=1)
     left, top = 24 + 7.4 * longest, 30
+    cell = min(42.0, max(WIDTH - 10 - left, 200) / max(len(columns), 1))
+    tall = min(row_height, cell if len(rows) == len(columns) else 42.0, 400 / max(len(rows), 1))
     below = 18 + 5.2 * max((len(name) for name in columns), default=1)
     width = max(left + cell * len(columns), 300) + 10
     marks: list[Mark] = [
         text(12, 16, f"rows: {row_label}; columns: {column_label}", "start", "axis")
     ]
-    peak = max((count / (sum(row) or 1) for row in table for count in row), default=1) or 1
+    shares = [count / (sum(row) or 1) for row in table for count in row]
+    peak = (max(shares, default=1.0) if relative else 1.0) or 1.0
     for r, row in enumerate(table):
         total = sum(row) or 1
-        marks.append(text(left - 6, top + (r + 0.5) * tall + 4, rows[r], "end"))
+        if r % math.ceil(12 / tall) == 0:  # as many names as there is room for
+            marks.append(text(left - 6, top + (r + 0.5) * tall + 4, rows[r], "end"))
         for c, count in enumerate(row):
             share, x, y = count / total, left + c * cell, top + r * tall
             tip = f"{rows[r]}, {columns[c]}: {count:,} of {total:,} ({100 * share:.1f}%)"
             shade = {"fill-opacity": f"{share / peak * 0.95:.3f}"}
             marks.append(rect(x, y, cell - 1, tall - 1, f"cell {color}", tip, **shade))
-            if cell >= 26 and count:
+            if cell >= 26 and tall >= 14 and count:
                 tone = "tick on" if share / peak > 0.6 else "tick number"
                 place = (x + cell / 2 - 0.5, y + tall / 2 + 4)
                 marks.append(text(*place, f"{count:,}", "middle", tone))

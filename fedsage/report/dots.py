@@ -92,7 +92,7 @@ def row_marks(one: Dots, y: float, across: Across, sign: str) -> list[Mark]:
         marks.append(
             line(across(one.interval[0]), y, across(one.interval[1]), y, f"range {one.color}")
         )
-    for what, value in one.each:
+    for what, value in one.each if len(one.each) > 1 else ():
         tip = f"{one.name}, {what}: {value:{sign}.4f}"
         marks.append(dot(across(value), y, 4, f"dot faint {one.color}", tip))
     if one.paper is not None:
@@ -123,7 +123,10 @@ def about_axis(low: float, high: float, off: Sequence[Dots], zero: bool) -> str:
 
 def dot_keys(rows: Sequence[Dots], one: str, interval: str = "") -> list[Key]:
     """What the marks stand for."""
-    keys = [dot_key("mean", "dot neutral", 5), dot_key(one, "dot faint neutral", 3.5)]
+    if any(len(row.each) > 1 for row in rows):
+        keys = [dot_key("mean", "dot neutral", 5), dot_key(one, "dot faint neutral", 3.5)]
+    else:
+        keys = [dot_key(one, "dot neutral", 5)]
     if interval and any(row.interval for row in rows):
         keys.append(Key(interval, line(0, 5, 24, 5, "range neutral")))
     if any(row.paper is not None for row in rows):

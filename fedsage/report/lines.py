@@ -62,7 +62,7 @@ def line_chart(curves: Sequence[Curve], x_label: str, y_label: str) -> tuple[Pic
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
     marks = y_axis(y_label, x_label, [(down(v), label(v)) for v in ticks(y_low, y_high)])
-    for value in ticks(x_low, x_high, 8):
+    for value in (one for one in ticks(x_low, x_high, 8) if one == round(one)):
         across = float(at(value, y_low).split(",")[0])
         marks.append(text(across, HEIGHT - BOTTOM + 18, label(value), "middle"))
     drawn = []

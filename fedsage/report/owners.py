@@ -89,7 +89,7 @@ def labels_chart(run: Run) -> Figure:
     names = [owner_name(run, i) for i in range(len(lines))]
     classes = [short(name) for name in run.result["class_names"]]
     table = [one["labels"] for one in lines]
-    picture = heat_map(table, names, classes, "owner", "class", "q0")
+    picture = heat_map(table, names, classes, "owner", "class", "q0", relative=True)
     skews = [one["skew"] for one in lines]
     most = max(range(len(lines)), key=lambda i: skews[i])
     says = (

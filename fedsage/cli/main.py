@@ -84,7 +84,7 @@ def exit_code() -> int:
     """Run the command line and turn every outcome into an exit code."""
     completion.answer_shells()
     command = typer.main.get_command(app)
-    plain_flags(command)
+    without_types(command)
     try:
         code = int(command(standalone_mode=False, prog_name="fedsage") or 0)
     except Interrupted as words:
@@ -116,15 +116,17 @@ def exit_code() -> int:
     return code
 
 
-def plain_flags(command: Any) -> None:
-    """Show no type for flags in the help: ``--force``, not ``--force <bool>``."""
+def without_types(command: Any) -> None:
+    """Show no types in the help: ``--force``, not ``--force <bool>``; KIT, not KIT <path>."""
     for option in command.get_params(command.context_class(command, **HELP)):
         if getattr(option, "is_flag", False):
             option.metavar = ""
+        elif option.param_type_name == "argument":  # whose metavar is its name
+            option.display_type_rich = lambda ctx: None
         if "--help" in option.opts:
             option.help = "show this help"
     for below in getattr(command, "commands", {}).values():
-        plain_flags(below)
+        without_types(below)
 
 
 def refused(message: str) -> int:

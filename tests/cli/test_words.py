@@ -40,15 +40,13 @@ ALL = list(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: " ".join(path) or "fedsage")
-def test_every_help_page_opens_with_h_and_shows_no_types_of_flags(
+def test_every_help_page_opens_with_h_and_shows_no_types(
     fedsage: Call, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     done = fedsage(*path, "-h")
     assert done.code == 0 and "Usage: fedsage" in done.out
-    assert "<bool>" not in done.out and "BOOLEAN" not in done.out
-    options_part = done.out.partition("─ Options ─")[2]
-    assert not re.search(r"<(str|path|int|float|list)", options_part)
+    assert not re.search(r"<(bool|str|path|int|float|list)|BOOLEAN", done.out)
     assert fedsage(*path, "--help").out == done.out
 
 

@@ -75,7 +75,7 @@ def run_between(
 
 
 def show_record(record: RunRecord, json: bool) -> None:
-    """The result, for people or for programs."""
+    """Print the result as a table, or as JSON."""
     if json:
         show.print_json(asdict(record))
     else:
@@ -83,7 +83,7 @@ def show_record(record: RunRecord, json: bool) -> None:
 
 
 def still_going(kit: Path, folder: Path) -> str:
-    """What to type after Ctrl-C: the run goes on at the server, and here nobody watches."""
+    """What to type after Ctrl-C: the run continues at the server without anybody watching."""
     where = f"--kit {shlex.quote(str(kit))} --out {shlex.quote(str(folder))}"
     return (
         "Interrupted here, but the owners may still be training. To follow the run again: "

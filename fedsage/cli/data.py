@@ -1,4 +1,4 @@
-"""``fedsage data``: graphs by name or path, checks of one's own tables, and their schema."""
+"""``fedsage data``: find, describe and check graphs, and draft a schema for tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ctrl-C leaves behind, and how to go on from there."""
+"""What Ctrl-C leaves behind, and how to continue from there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Interrupted(Exception):
-    """Somebody pressed Ctrl-C; the message says how to go on."""
+    """Somebody pressed Ctrl-C; the message says how to continue."""
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def how_to_resume(words: Sequence[str], folder: Path) -> str:
 
 
 def resume_command(words: Sequence[str], folder: Path) -> str:
-    """The same command, with the folder named, that goes on where it stopped."""
+    """The same command with --out and --resume, so that it continues where it stopped."""
     kept = [word for word in words if word not in ("--resume", "--force")]
     if not any(word == "--out" or word.startswith("--out=") for word in kept):
         kept += ["--out", str(folder)]

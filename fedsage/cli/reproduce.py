@@ -73,7 +73,7 @@ def reproduce(
             found = make(one, asked, folder, StudyProgress(one), at_once)
         except KeyboardInterrupt:
             raise Interrupted(
-                "Interrupted. Finished runs are kept: use the same command again to go on."
+                "Interrupted. Finished runs are kept: repeat the command to continue."
             ) from None
         made.append(found)
         print(f"{one}: written to {folder / one}.md", file=sys.stderr, flush=True)

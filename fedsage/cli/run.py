@@ -169,7 +169,7 @@ def stored_settings(out: Path | None) -> Settings | None:
 
 
 def trackers_named(words: list[str] | None) -> list[str]:
-    """The names behind ``--track``, one or several at a time; refuses what is not there."""
+    """The names given with ``--track``, separated by commas or not; refuses unknown ones."""
     from fedsage.runs.track import check_trackers
 
     names = [name.strip() for word in words or [] for name in word.split(",")]

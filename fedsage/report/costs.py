@@ -27,8 +27,8 @@ def costs(groups: Groups) -> Section:
     if table := traffic_table(groups):
         blocks.append(table)
     note = (
-        "Means over seeds. Wall time is what a clock shows; CPU time is what all threads "
-        "together worked. Runs that share a machine slow each other's wall time."
+        "Means over seeds. Wall time is the time that passed; CPU time is how long the "
+        "processor worked, over all threads. Other programs on the machine add to wall time."
     )
     return Section("Costs", note, blocks)
 

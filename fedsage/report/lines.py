@@ -85,9 +85,7 @@ def line_chart(curves: Sequence[Curve], x_label: str, y_label: str) -> tuple[Pic
         "left": LEFT, "right": WIDTH - RIGHT, "low": x_low, "high": x_high, "x": x_label
     }  # fmt: skip
     picture = Picture(WIDTH, HEIGHT, f"{y_label} over {x_label}", marks, hover)
-    words = (
-        f"The axis is cut to {y_low:.2g}–{y_high:.2g}, so that the first rounds lie outside."
-    )
+    words = f"The axis is cut to {y_low:.2g}–{y_high:.2g}; the first rounds lie outside it."
     return picture, words if cut else ""
 
 

@@ -42,7 +42,7 @@ def accuracy(groups: Groups) -> Section:
         blocks += differences_of(groups, measure, differences)
     note = (
         "Global: test nodes classified on the whole graph, the paper's measure. Local: each "
-        "owner's test nodes, classified on what that owner holds. The paper reports only the former."
+        "owner's test nodes, classified on what that owner holds. The paper has no local accuracy."
     )
     return Section("Accuracy", note, blocks)
 

@@ -41,8 +41,8 @@ def accuracy(groups: Groups) -> Section:
     if differences := paired(groups, measure):
         blocks += differences_of(groups, measure, differences)
     note = (
-        "Global: test nodes classified on the whole graph, the paper's measure. Local: each "
-        "owner's test nodes, classified on what that owner holds. The paper has no local accuracy."
+        "Global: test nodes classified on the whole graph, as in the paper. Local: each "
+        "owner's test nodes, classified on what that owner holds."
     )
     return Section("Accuracy", note, blocks)
 

@@ -290,7 +290,7 @@ def test_nobody_can_send_more_than_its_share_or_less_than_was_asked(
     assert "of type torch.int32" in str(
         strange_answers(setup.plan, 1, offers, replace(answers, of={0: wide}))
     )
-    assert "others" in str(strange_answers(setup.plan, 1, Offers(0, {}, {}), answers))
+    assert "for owners [0]" in str(strange_answers(setup.plan, 1, Offers(0, {}, {}), answers))
 
 
 def test_a_generator_that_diverged_is_not_offered(graph: Graph, owners: Partition) -> None:

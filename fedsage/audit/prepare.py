@@ -17,8 +17,9 @@ from fedsage.data.load import load, owner_folders
 from fedsage.data.owned import owners_in
 from fedsage.errors import DataError
 from fedsage.files import write_json
+from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
-from fedsage.graph.partition import Partition, assign, by_owner
+from fedsage.graph.partition import Partition, by_owner
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.events import Observer, Stopwatch

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import issparse
 
-from fedsage.graph.graph import Graph, squared_norms
+from fedsage.graph.arrays import squared_norms
+from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 

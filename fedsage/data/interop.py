@@ -88,8 +88,8 @@ def mask_of(held: Mapping[str, Array], name: str, split: int, splits: int) -> Ar
     if not 0 <= split < splits:
         upto = f" to {splits - 1}" if splits > 1 else ""
         raise DataError(
-            f"split is {split}, but the masks hold {counted(splits, 'split')}. Take 0{upto}, or "
-            "None to leave the masks out."
+            f"split is {split}, but the masks hold {counted(splits, 'split')}. Take 0{upto}, "
+            "or None to leave the masks out."
         )
     if name not in held:
         return np.empty(0, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
 
-The defaults below are the paper's settings; ``PRESETS["best"]`` lists where ours differ.
+The defaults below are the paper's settings; ``presets.py`` lists where ours differ.
 Functions take the one section that they need, or a plain value or two; never all of it.
 """
 
@@ -11,9 +11,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, Field, PositiveFloat, ValidationError, model_validator
 
 from fedsage.errors import ConfigError, nearest
-from fedsage.layering import Settings, explained, overlaid
+from fedsage.layering import Settings, explained, overlaid, renamed
+from fedsage.presets import PRESETS, RENAMED, Preset
 
-Preset: TypeAlias = Literal["paper", "best"]
 Width: TypeAlias = Annotated[int, Field(ge=1, le=4096)]  # of a layer, or a rank
 Layers: TypeAlias = Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)]
 Draw: TypeAlias = Annotated[int, Field(ge=1, le=10**4)]  # neighbors, steps
@@ -103,6 +103,11 @@ class ClassifierConfig(Section):
     selection: Literal["validation", "last"] = Field(
         "last", description="which round's classifier is kept"
     )
+    patience: OrNone = Field(
+        0,
+        description="stop early: rounds without a better validation accuracy after which "
+        "training ends; 0 trains all rounds",
+    )
 
 
 class MendConfig(Section):
@@ -178,9 +183,6 @@ class TrafficConfig(Section):
     every: Rounds = Field(5, description="rounds between two measurements of second moments")
     feedback: float = Field(
         0.8, ge=0, le=1, description="share of the unsent rest that is sent later"
-    )
-    patience: OrNone = Field(
-        0, description="stop after this many rounds without improvement; 0: never"
     )
 
 
@@ -258,37 +260,12 @@ class Config(Section):
         return self
 
 
-PRESETS: dict[Preset, Settings] = {
-    "paper": {},
-    "best": {
-        "model": {"head": "relu", "dropout": 0.3},
-        "classifier": {
-            "eta": 3e-3,
-            "weight_decay": 5e-4,
-            "weighting": "nodes",
-            "selection": "validation",
-        },
-        "mend": {"how": "subspace", "mix": "rounds", "queries": "auto"},
-        "neighgen": {
-            "fresh": True,
-            "local_steps": 3,
-            "eta": 3e-3,
-            "counts": "draw",
-            "at_least": 1,
-            "keep_words": True,
-            "match_norms": True,
-        },
-        "traffic": {"how": "low-rank"},
-        "evaluation": {"inference": "full"},
-    },
-}
-
-
 def load_config(*layers: Settings, preset: str = "best") -> Config:
     """The preset with ``layers`` laid over it, later ones on top; checked once."""
     if preset not in PRESETS:
         raise ConfigError(f"Unknown preset '{preset}'.{nearest(preset, PRESETS)}")
-    merged = overlaid(PRESETS[preset], *layers, {"run": {"preset": preset}})
+    given = [renamed(layer, RENAMED) for layer in layers]
+    merged = overlaid(PRESETS[preset], *given, {"run": {"preset": preset}})
     try:
         return Config.model_validate(merged)
     except ValidationError as error:

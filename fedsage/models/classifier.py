@@ -73,8 +73,8 @@ class NodeClassifier:
         head = getattr(inside, "head", None)
         if not isinstance(head, nn.Module):
             raise ConfigError(
-                f"{type(inside).__name__} has no layer called 'head', so that nobody knows what "
-                "its embeddings are. Call its last layer self.head: they are what goes into it."
+                f"{type(inside).__name__} has no layer called 'head'. Call its last layer "
+                "self.head: embeddings are what goes into it."
             )
         rows: list[Hidden] = []
         hook = head.register_forward_pre_hook(lambda _, given: rows.append(given[0].detach()))

@@ -13,7 +13,9 @@ from typing import Any
 from fedsage.errors import ConfigError, DataError
 from fedsage.evaluation.diagnostics import mending_from
 from fedsage.files import PARTIAL, write_json
+from fedsage.layering import renamed
 from fedsage.machine import commit, machine, versions
+from fedsage.presets import RENAMED
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
 from fedsage.runs.recording import MESSAGES
@@ -154,8 +156,8 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 def check_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse to go on with a run under other settings, but for how long owners have."""
-    before = read_settings(folder)
-    for section, values in (before or {}).items():
+    before = renamed(read_settings(folder) or {}, RENAMED)
+    for section, values in before.items():
         for key, value in values.items() if section != "federation" else ():
             if (now := settings[section].get(key)) != value:
                 raise ConfigError(

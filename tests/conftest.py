@@ -24,7 +24,8 @@ from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.runs.events import Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
+from fedsage.runs.result import RunResult
 from tests.small import SMALL
 
 torch.set_num_threads(1)

@@ -23,9 +23,10 @@ from fedsage.graph.partition import Partition, by_owner
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.events import Observer, Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
 from fedsage.runs.folder import read_result
 from fedsage.runs.recording import MESSAGES, read_recording
+from fedsage.runs.result import RunResult
 from fedsage.runs.run import into_folder
 from fedsage.runs.setup import prepare
 from fedsage.shapes import NodeIds

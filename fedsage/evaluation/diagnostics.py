@@ -54,7 +54,7 @@ def mending_from(values: Mapping[str, Any]) -> Mending:
     return Mending(**{**values, **spreads})
 
 
-def judge_mending(
+def mending_quality(
     subgraphs: Sequence[Graph],
     mended: Sequence[Graph],
     picked: float | None,

@@ -12,7 +12,7 @@ import torch
 
 from fedsage.config import Config
 from fedsage.evaluation.diagnostics import Mending
-from fedsage.evaluation.judge import Judgement
+from fedsage.evaluation.evaluate import Evaluation
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.machine import peak_rss_mb
 from fedsage.methods import Outcome
@@ -24,6 +24,7 @@ from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
 
 FORMAT = 2
+OWN = "own"  # the name of a graph that came without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Facts:
     class_names: tuple[str, ...]
     per_owner: list[OwnerLine]
     missing_links: int | None = None
-    judgement: Judgement | None = None  # queries for test nodes on the whole graph
+    evaluation: Evaluation | None = None  # queries for test nodes on the whole graph
     validation_global: float | None = None
     mending: Mending | None = None
     mended: bool = True  # whether there is more than one graph to query
@@ -119,7 +120,7 @@ def record_of(
     facts: Facts,
 ) -> RunRecord:
     """All that ``run --json`` prints."""
-    judged = facts.judgement
+    evaluated = facts.evaluation
     return RunRecord(
         method=facts.method,
         dataset=config.data.dataset,
@@ -130,8 +131,8 @@ def record_of(
         engine=config.run.engine,
         backbone=BACKBONES.find(config.model.backbone).name,
         privacy=OPEN | {"level": "sums" if in_sums(config) else "open"},
-        accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
-        macro_f1=judged.macro_f1 if judged else None,
+        accuracy={"global": evaluated.accuracy if evaluated else None, "local": facts.local},
+        macro_f1=evaluated.macro_f1 if evaluated else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,
         cpu_seconds_by_phase=watch.cpu,
@@ -145,11 +146,11 @@ def record_of(
         round=round(float(np.mean([outcome.round for outcome in outcomes]))),
         validation=float(np.mean([outcome.validation for outcome in outcomes])),
         validation_global=facts.validation_global,
-        risk=judged.risk if judged else None,
+        risk=evaluated.risk if evaluated else None,
         class_names=facts.class_names,
-        recall=judged.recall.tolist() if judged else None,
-        confusion=judged.confusion.tolist() if judged else None,
-        labels=labels_of(judged) if judged else None,
+        recall=evaluated.recall.tolist() if evaluated else None,
+        confusion=evaluated.confusion.tolist() if evaluated else None,
+        labels=labels_of(evaluated) if evaluated else None,
         per_owner=facts.per_owner,
         mending=facts.mending,
         view=common_view(outcomes) if facts.mended else "plain",
@@ -196,11 +197,11 @@ def sizes(setup: Setup) -> dict[str, int]:
     }
 
 
-def labels_of(judgement: Judgement) -> dict[str, list[float]]:
+def labels_of(evaluation: Evaluation) -> dict[str, list[float]]:
     """True and predicted label distributions of the test nodes."""
     return {
-        "true": judgement.true_labels.tolist(),
-        "predicted": judgement.predicted_labels.tolist(),
+        "true": evaluation.true_labels.tolist(),
+        "predicted": evaluation.predicted_labels.tolist(),
     }
 
 

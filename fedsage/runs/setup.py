@@ -102,6 +102,13 @@ def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method
     return chosen, chosen.way(config.mend.how), rule
 
 
+def num_rounds(config: Config, method: Method) -> int:
+    """Rounds of both phases, for all local models; fewer where training stops early."""
+    models = config.data.owners if method.topology == "alone" else 1
+    mending = method.way(config.mend.how).rounds(config)
+    return (mending + config.classifier.rounds_c) * models
+
+
 def plan_of(
     config: Config,
     method: Method,

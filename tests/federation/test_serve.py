@@ -38,7 +38,8 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure
 from fedsage.protocol.wire import decode, encode, unpacked
 from fedsage.runs.events import HistoryLine, Observer, ignore_event
-from fedsage.runs.execute import RunResult, run_config
+from fedsage.runs.execute import run_config
+from fedsage.runs.result import RunResult
 from tests.federation.conftest import (
     NAMES,
     TINY,

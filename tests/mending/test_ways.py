@@ -16,7 +16,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_labels
 from fedsage.runs.events import Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
+from fedsage.runs.result import RunResult
 from fedsage.runs.run import run
 from fedsage.runs.setup import prepare
 from tests.small import SMALL, exchange_on, owners_of

@@ -1,4 +1,4 @@
-"""FedProx as a method of one's own: FedSage whose owners are held near the shared classifier.
+"""FedProx as a method of your own: FedSage whose owners are held near the shared classifier.
 
 Run it beside the others:
 

@@ -1,4 +1,4 @@
-"""An aggregation rule of one's own: the mean of all owners whose weights are not far off.
+"""An aggregation rule of your own: the mean of all owners whose weights are not far off.
 
 fedsage run --dataset synthetic --aggregate examples/my_rule.py
 """

@@ -108,7 +108,7 @@ class Graph:
         return interop().to_pyg(self, dense)
 
     def with_split(self, train: Any, val: Any, test: Any) -> Graph:
-        """The same graph with a split of one's own, which every run on it keeps.
+        """The same graph with a split of your own, which every run on it keeps.
 
         Args:
             train: A mask over all nodes, or node numbers; so are the others.

@@ -51,7 +51,7 @@ def split_labels(y: NodeLabels, train: float, val: float, seed: int, owner: int)
 
 
 def checked_split(y: NodeLabels, train: Any, val: Any, test: Any) -> Split:
-    """A split of one's own, from masks or node numbers.
+    """A split of your own, from masks or node numbers.
 
     Refuses nodes that do not exist, that have no label, or that are in two parts.
     """

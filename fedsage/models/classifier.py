@@ -66,7 +66,7 @@ class NodeClassifier:
         """h^K of every node: the row that the model's head turns into logits.
 
         With ``model.head=direct`` there is no head, and these are the logits. A module of
-        one's own needs a layer called ``head``.
+        your own needs a layer called ``head``.
         """
         model = self.module()
         inside = model.module if isinstance(model, OwnModule) else model
@@ -87,7 +87,7 @@ class NodeClassifier:
     def to_pyg_module(self) -> nn.Module:
         """The same classifier with PyG's ``SAGEConv``: ``module(x, edge_index)`` gives logits.
 
-        A module of one's own is given back as it is, with the trained weights.
+        A module of your own is given back as it is, with the trained weights.
         """
         from fedsage.models.export import as_module, pyg_layer
 
@@ -177,7 +177,7 @@ def load_models(
 
     Args:
         folder: That of the run.
-        model: The class of a backbone of one's own, or the file that registers it, for models
+        model: The class of a backbone of your own, or the file that registers it, for models
             that were trained with one. What a folder names is never run by itself.
     """
     folder = Path(folder)

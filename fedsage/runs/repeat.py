@@ -55,7 +55,7 @@ def compare(
 
     Args:
         owners: From :func:`fedsage.partition`; or a graph, to be cut anew for each seed.
-        methods: Their names, or methods of one's own.
+        methods: Their names, or methods of your own.
         seeds: How many, from 0 on; or which.
         evaluate_on: The whole graph, for the global accuracy.
         num_owners: M, if a graph is given.

@@ -157,7 +157,7 @@ def save(result: RunResult, folder: Path | str) -> None:
 
 
 def load_result(folder: Path | str, model: str | type[Module] | None = None) -> RunResult:
-    """The result in a run's folder; ``model`` is needed for a backbone of one's own."""
+    """The result in a run's folder; ``model`` is needed for a backbone of your own."""
     folder = Path(folder)
     record, settings = read_record(folder), read_result(folder)["config"]
     return RunResult(

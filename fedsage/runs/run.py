@@ -64,14 +64,14 @@ def run(
         owners: From :func:`fedsage.partition`.
         method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
             or ``fedsage+WAY`` to fix how it mends (``fedsage methods`` lists them all). Or a
-            :class:`fedsage.Method` of one's own, or the path of the file that registers it.
+            :class:`fedsage.Method` of your own, or the path of the file that registers it.
         preset: ``best`` or ``paper``.
         seed: All draws of training come from it; also the split of each owner's nodes.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
         dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
-            ``torch.nn.Module`` of one's own with ``__init__(self, num_features, num_classes)``
+            ``torch.nn.Module`` of your own with ``__init__(self, num_features, num_classes)``
             and ``forward(x, edge_index)``; or the file that registers it.
         aggregate: How one classifier is made of many: a name, a file, or a function of the
             owners' weights and how much each owner weighs.

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import procedure as procedure
     from fedsage.protocol.server import aggregation_rule as aggregation_rule
     from fedsage.runs.comparison import Comparison as Comparison
+    from fedsage.runs.comparison import Difference as Difference
     from fedsage.runs.events import Event as Event
     from fedsage.runs.events import HistoryLine as HistoryLine
     from fedsage.runs.repeat import compare as compare
@@ -64,6 +65,7 @@ HOME = {
     "ClassifierUpdate": "fedsage.protocol.messages",
     "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",
+    "Difference": "fedsage.runs.comparison",
     "Event": "fedsage.runs.events",
     "Exchange": "fedsage.protocol.exchange",
     "FedSageError": "fedsage.errors",

@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 
 import fedsage as fs
+from fedsage.extras import optional
 from fedsage.runs import shown
 
 FEW: dict[str, Any] = {
@@ -191,6 +192,12 @@ def test_a_notebook_has_one_line_that_is_written_anew(
     count = len(seen)
     fs.run(owners, "fedsage", settings=FEW, progress=False)
     assert len(seen) == count
+
+
+def test_a_package_that_is_missing_is_named_with_how_to_install_it() -> None:
+    with pytest.raises(fs.FedSageError, match=r"needs the package nowhere.*'fedsage\[onnx\]'"):
+        optional("nowhere.deep", "to_onnx", "fedsage[onnx]")
+    assert optional("scipy.stats", "a test", "scipy") is stats
 
 
 def test_public_names_are_there() -> None:

@@ -46,7 +46,7 @@ class Mending:
 
 
 def mending_from(values: Mapping[str, Any]) -> Mending:
-    """What JSON holds of it, as it was."""
+    """The diagnostics that were written as JSON."""
     spreads = {
         key: Spread(**values[key]) if values.get(key) else None
         for key in ("distance_mended", "distance_plain")

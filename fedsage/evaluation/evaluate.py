@@ -56,7 +56,7 @@ def evaluate(
         generators: Where sampled neighborhoods come from, one for each part.
 
     Returns:
-        One evaluation a part.
+        One evaluation for each part.
     """
     nodes = [np.concatenate(list(owned)) for owned in parts]
     logits = [

@@ -118,7 +118,7 @@ class Graph:
         return replace(self, split=checked_split(self.y, train, val, test))
 
     def __repr__(self) -> str:
-        """Its sizes."""
+        """The graph in one line."""
         known = f", {self.split!r}" if self.split else ""
         return f"Graph({', '.join(self.sizes)}{known})"
 
@@ -132,7 +132,7 @@ class Graph:
 
     @property
     def sizes(self) -> list[str]:
-        """|V|, |E|, d_x and d_y in words."""
+        """The numbers of nodes, links, features and classes, in words."""
         features = f"{counted(self.num_features, 'feature')}{' (sparse)' * issparse(self.x)}"
         classes = f"{self.num_classes} class{'' if self.num_classes == 1 else 'es'}"
         return [
@@ -141,50 +141,50 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """|V|."""
+        """The number of nodes, |V|."""
         return len(self.y)
 
     @property
     def num_links(self) -> int:
-        """|E|, each link once."""
+        """The number of links, |E|; each link counts once."""
         return len(self.indices) // 2
 
     @property
     def num_features(self) -> int:
-        """d_x."""
+        """The number of features, d_x."""
         return int(self.x.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """d_y."""
+        """The number of classes, d_y."""
         return len(self.class_names)
 
     @property
     def degrees(self) -> NodeIds:
-        """How many neighbors each node has."""
+        """The number of neighbors of each node."""
         return np.diff(self.indptr)
 
     @property
     def links(self) -> EdgeIndex:
-        """E: every link once, smaller node first."""
+        """Every link once, as two rows of node numbers; the smaller one comes first."""
         source = np.repeat(np.arange(self.num_nodes), self.degrees)
         once = source < self.indices
         return np.stack([source[once], self.indices[once]])
 
     @property
     def adjacency(self) -> SparseMatrix:
-        """A: one where there is a link."""
+        """The adjacency matrix A: one where there is a link."""
         ones = np.ones(len(self.indices), dtype=np.float32)
         short = self.indptr.astype(np.int32 if len(ones) < 2**31 else np.int64)
         return csr_array((ones, self.indices, short), shape=(self.num_nodes,) * 2)
 
     def neighbors(self, v: int | np.integer) -> NodeIds:
-        """N_G(v)."""
+        """The neighbors of node ``v``, N_G(v)."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
     @property
     def mean_degree(self) -> float:
-        """How many neighbors a node has on average."""
+        """The mean number of neighbors of a node."""
         return len(self.indices) / self.num_nodes
 
     def neighbors_of(self, nodes: NodeIds) -> tuple[NodeIds, NodeIds]:

@@ -23,7 +23,7 @@ HOW, SEED = DataConfig().partition, RunConfig().seed  # unless said
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition:
-    """The owners' subgraphs G_1 … G_M and, for simulations, where their nodes were in G."""
+    """The owners' subgraphs, and which nodes of the whole graph each of them holds."""
 
     subgraphs: tuple[Graph, ...]
     nodes: tuple[NodeIds, ...]  # of each owner, by index in G
@@ -34,7 +34,7 @@ class Partition:
 
     @property
     def num_owners(self) -> int:
-        """M."""
+        """The number of owners, M."""
         return len(self.subgraphs)
 
     def split_of(self, owner: int, train: float, val: float, seed: int) -> Split:
@@ -74,16 +74,16 @@ def partition(
     """Cut ``graph`` into subgraphs that share no node (Sec. 3.1).
 
     Every owner keeps the links among its own nodes. The links between owners, ΔE, are not
-    stored anywhere; only their number is kept. A split that the graph came with is kept.
+    stored anywhere; only their number is kept. If the graph has a split, owners keep it.
 
     Args:
-        graph: G.
-        num_owners: M.
+        graph: The whole graph.
+        num_owners: The number of owners, M.
         how: ``louvain``, ``metis``, ``random`` or ``label``, or ``label:0.1`` to set the
             concentration of the Dirichlet distribution (0.5 by default).
-        seed: All draws come from it.
-        owner: In place of the others: who owns each node, as numbers or as names. Owners come
-            in the order of these.
+        seed: Decides all random choices.
+        owner: Your own assignment, in place of the other arguments: one entry for each node,
+            as numbers or names. Owners are sorted by these.
     """
     if owner is not None:
         given, count = checked_owners(graph, owner, num_owners)

@@ -1,4 +1,4 @@
-"""The trained classifier as a user holds it: query, save, load, hand on. No pickle anywhere."""
+"""The trained classifier: predict, save, load, export. No pickle anywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NodeClassifier:
-    """F with its weights φ, the names of its classes and, for own tables, how to read them."""
+    """A trained classifier F with its weights φ and class names; it predicts and exports."""
 
     shape: Shape
     phi: Parameters
@@ -117,11 +117,11 @@ class NodeClassifier:
         return graph
 
     def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
-        """Softmax(h^K) of every node."""
+        """The probability of each class, for every node."""
         return np.asarray(self.logits(graph).softmax(dim=1).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
-        """The graph of tables, scaled as in training, or by themselves if no scale is kept."""
+        """The graph of tables; their numbers are scaled as in training."""
         if self.schema is not None and self.schema.sha256 != tables.schema.sha256:
             raise DataError(
                 "The model was trained with another schema.toml than that of these tables. "

@@ -94,7 +94,7 @@ def execute(
     given: Given = AS_NAMED,
     record: Path | None = None,
 ) -> RunResult:
-    """Train by the method that ``config`` names, or by what is given; query test nodes.
+    """Train with the method in ``config``, or with what is given, and query test nodes.
 
     An event says when everything was found right and training can begin. Rounds are kept in
     the folder ``checkpoint``; a run that was stopped goes on from there. Messages are kept
@@ -138,8 +138,8 @@ def check_recorded(setup: Setup, record: Path | None) -> None:
     """Refuse to keep messages where there are none."""
     if record is not None and setup.method.topology != "federated":
         raise ConfigError(
-            f"--record keeps what owners send, but with {setup.method.name} nothing leaves an "
-            "owner. Take fedsage or fedsage+, or leave it out."
+            f"--record keeps what owners send, but with {setup.method.name} owners send "
+            "nothing. Use fedsage or fedsage+, or leave out --record."
         )
 
 

@@ -40,12 +40,12 @@ class Provenance:
 def check_free(folder: Path, force: bool = False) -> None:
     """Refuse a folder that holds another run, unless forced."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder} is a file. Give a folder.")
+        raise ConfigError(f"{folder} is a file. Give a folder.")
     held = [name for name in OURS if (folder / name).exists()]
     if held and not force:
         raise ConfigError(
-            f"--out {folder} holds another run ({', '.join(held)}). Choose another folder, or "
-            "add --force to replace it."
+            f"{folder} holds another run ({', '.join(held)}). Choose another folder, or "
+            "replace it: --force, in Python force=True."
         )
 
 
@@ -63,7 +63,7 @@ def claim(folder: Path, resume: bool = False) -> None:
                 shutil.rmtree(folder / inside)
     except OSError as error:
         raise ConfigError(
-            f"--out {folder} cannot be written ({error.strerror}). Choose another folder."
+            f"{folder} cannot be written ({error.strerror}). Choose another folder."
         ) from None
 
 

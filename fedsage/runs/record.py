@@ -29,14 +29,14 @@ OWN = "own"  # the name of a graph that came without one
 
 @dataclass(frozen=True, slots=True)
 class OwnerLine:
-    """One owner at a glance."""
+    """The main numbers of one owner."""
 
     nodes: int | None
-    links: int | None  # what owners on other machines do not tell, nobody knows
+    links: int | None  # None where owners on other machines do not tell
     train: int | None
     val: int | None
     test: int | None
-    skew: float | None  # of its labels: total variation from everyone's
+    skew: float | None  # of its labels: total variation distance from all labels
     labels: list[int]  # nodes of each class
     local: float | None  # accuracy on its own test nodes, if it has any
     name: str | None = None
@@ -93,7 +93,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run found beside its classifiers; a federation's server knows less of it."""
+    """What a run found besides its classifiers; in a federation, the server knows less."""
 
     method: str
     owners: int
@@ -206,7 +206,7 @@ def labels_of(evaluation: Evaluation) -> dict[str, list[float]]:
 
 
 def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
-    """Every owner at a glance."""
+    """The main numbers of every owner."""
     owners = setup.owners
     parts = zip(
         owners.subgraphs, setup.splits, label_skew_of(owners).tolist(), local, strict=True

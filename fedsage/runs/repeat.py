@@ -58,19 +58,19 @@ def compare(
         methods: Their names, or methods of your own.
         seeds: How many, from 0 on; or which.
         evaluate_on: The whole graph, for the global accuracy.
-        num_owners: M, if a graph is given.
+        num_owners: The number of owners, if a graph is given.
         how: How a graph is cut, as in :func:`fedsage.partition`.
         preset: As in :func:`fedsage.run`; so are all that follow.
         dataset: What to call the graph.
         settings: Over the preset.
         model: The classifier.
-        aggregate: How one classifier is made of many.
+        aggregate: How the owners' classifiers become one.
         privacy: ``open`` or ``sums``.
         out: A folder for all runs, each in a folder of its own.
-        resume: Go on with the comparison in ``out``; finished runs are kept.
+        resume: Continue the comparison in ``out``; finished runs are not repeated.
         force: Replace what ``out`` holds.
         track: Trackers; they need ``out``.
-        progress: Show rounds as they end.
+        progress: Whether to show each round.
     """
     chosen = checked_methods(methods)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)

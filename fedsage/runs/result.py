@@ -84,7 +84,7 @@ def share(value: float | None) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunResult:
-    """What came out of a run: the numbers, the rounds, the models."""
+    """The result of a run: numbers, rounds, models and settings."""
 
     record: RunRecord
     history: History
@@ -93,7 +93,7 @@ class RunResult:
 
     @property
     def accuracy(self) -> dict[str, float | None]:
-        """``global`` and ``local``, as on the command line."""
+        """Accuracy on test nodes: ``global`` on the whole graph, ``local`` at the owners."""
         return self.record.accuracy
 
     @property

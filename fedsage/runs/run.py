@@ -66,27 +66,28 @@ def run(
             or ``fedsage+WAY`` to fix how it mends (``fedsage methods`` lists them all). Or a
             :class:`fedsage.Method` of your own, or the path of the file that registers it.
         preset: ``best`` or ``paper``.
-        seed: All draws of training come from it; also the split of each owner's nodes.
+        seed: Decides all random choices: the first weights, the batches, and the split of each
+            owner's nodes unless the graph has one of its own.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
         dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
             ``torch.nn.Module`` of your own with ``__init__(self, num_features, num_classes)``
             and ``forward(x, edge_index)``; or the file that registers it.
-        aggregate: How one classifier is made of many: a name, a file, or a function of the
-            owners' weights and how much each owner weighs.
+        aggregate: How the owners' classifiers become one: the name of a rule, a file, or a
+            function ``rule(updates, weights)``.
         privacy: ``open``, or ``sums``: the server sees only sums over owners.
-        secrets: What each owner draws by beside the seed, as kits of a federation have one.
+        secrets: One word per owner that changes its random choices, as in federations.
         callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
             ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
-        out: A folder for the result; the same as the command line writes.
-        resume: Go on with the run in ``out`` that was stopped.
+        out: A folder for the result, with the same files that the command line writes.
+        resume: Continue the run in ``out`` that was stopped.
         force: Replace what ``out`` holds.
         record: Keep every message in ``out``, for ``fedsage audit``.
         track: Trackers that get rounds and results: ``tensorboard``, or another one that
             ``fedsage methods`` lists. They need ``out``.
-        progress: Show rounds as they end. By default so in notebooks and at a prompt, and not
-            in scripts.
+        progress: Whether to show each round. By default rounds are shown in notebooks and at
+            a prompt, and not in scripts.
     """
     own = method if isinstance(method, Method) else None
     rule = aggregate if callable(aggregate) else None
@@ -152,8 +153,8 @@ def check_whole_recording(record: bool, resume: bool) -> None:
     """Refuse to record half of a run."""
     if record and resume:
         raise ConfigError(
-            "A run that was stopped cannot be recorded: messages of before are missing. Leave "
-            "out --record, or start a new run."
+            "A resumed run cannot be recorded: its earlier messages are missing. Leave out "
+            "--record, or start a new run."
         )
 
 

@@ -124,7 +124,7 @@ def plan_of(
     own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
     for name in TRAINING.keys() & (way.asks | own).keys():
         if (way.asks | own)[name] is not TRAINING[name]:
-            raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
+            raise ConfigError(f"'{name}' is a procedure of every run. Give yours another name.")
     given = own | way.asks | TRAINING
     if in_sums(config):
         from fedsage.protocol.masking import make_keys  # cryptography takes time to load

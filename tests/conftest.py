@@ -16,8 +16,9 @@ import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):
     import fedsage.cli.main
+    import fedsage.models.export
     import fedsage.runs.compare
-    import fedsage.runs.run  # noqa: F401
+    import fedsage.runs.repeat  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic

@@ -117,7 +117,7 @@ def test_a_file_is_run_once_and_again_when_it_has_changed(tmp_path: Path) -> Non
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="called 'copy' already"):
+    with pytest.raises(ConfigError, match="already a way of mending called 'copy'"):
         way_of_mending("copy")(lambda exchange: None)
 
 
@@ -306,7 +306,7 @@ def test_a_user_s_file_cannot_take_a_name_of_ours(tmp_path: Path) -> None:
         "@fs.way_of_mending('subspace')\n"
         "def mine(exchange: fs.Exchange) -> None: ...\n"
     )
-    with pytest.raises(ConfigError, match="called 'subspace' already"):
+    with pytest.raises(ConfigError, match="already a way of mending called 'subspace'"):
         WAYS.find(str(file))
 
 

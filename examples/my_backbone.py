@@ -1,4 +1,4 @@
-"""A classifier of one's own: a small graph attention network in plain PyTorch.
+"""A classifier of your own: a small graph attention network in plain PyTorch.
 
 Run it beside GraphSage, or name the file on the command line:
 

@@ -1,4 +1,4 @@
-"""A way of mending of one's own: every training node gets the mean node of its class.
+"""A way of mending of your own: every training node gets the mean node of its class.
 
 Owners send the sum of their training rows by class, and the server needs the sum over owners
 alone. Run it beside the others, or between machines (docs/extending.md):

@@ -1,4 +1,4 @@
-"""FedProx as a method of one's own: FedSage whose owners are held near the shared classifier.
+"""FedProx as a method of your own: FedSage whose owners are held near the shared classifier.
 
 Run it beside the others:
 
@@ -6,6 +6,8 @@ Run it beside the others:
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -21,10 +23,11 @@ class ProxAdam(torch.optim.Adam):
         """Remember the weights as they are."""
         self.shared = [w.detach().clone() for g in self.param_groups for w in g["params"]]
 
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         """Add the gradient of the pull, then step."""
         weights = [w for group in self.param_groups for w in group["params"]]
         for weight, shared in zip(weights, self.shared, strict=True):
+            assert weight.grad is not None
             weight.grad.add_(weight.detach() - shared, alpha=MU)
         return super().step(closure)
 
@@ -33,17 +36,15 @@ class ProxAdam(torch.optim.Adam):
 class ProxOwner(fs.DataOwner):
     """An owner whose procedure F minimizes the proximal loss."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)
-        self.model.kernel = "torch"  # the compiled one has its own Adam
-
     def new_optimizer(self) -> ProxAdam:
         """In place of the Adam of FedSage."""
+        self.model.kernel = "torch"  # the compiled one has its own Adam
         how = self.config.classifier
         return ProxAdam(self.model.parameters(), lr=how.eta, weight_decay=how.weight_decay)
 
     def local_update_c(self, ask: fs.Ask) -> fs.ClassifierUpdate:
         """Procedure F; the shared classifier was just received."""
+        assert isinstance(self.optimizer, ProxAdam)
         self.optimizer.pull_towards_here()
         return super().local_update_c(ask)
 

@@ -1,4 +1,4 @@
-"""An aggregation rule of one's own: the mean of all owners whose weights are not far off.
+"""An aggregation rule of your own: the mean of all owners whose weights are not far off.
 
 fedsage run --dataset synthetic --aggregate examples/my_rule.py
 """
@@ -30,7 +30,8 @@ def near_the_median(
     near = [i for i in range(len(updates)) if far[i] <= 9 * far.median()]
     total = sum(weights[i] for i in near)
     return {
-        name: sum(updates[i][name] * (weights[i] / total) for i in near) for name in updates[0]
+        name: torch.stack([updates[i][name] * (weights[i] / total) for i in near]).sum(dim=0)
+        for name in updates[0]
     }
 
 

@@ -1,4 +1,4 @@
-"""A graph of one's own: from arrays to a file that every verb takes, and to a trained model."""
+"""A graph of your own: from arrays to a file that every verb takes, and to a trained model."""
 
 from __future__ import annotations
 

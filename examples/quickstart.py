@@ -6,12 +6,12 @@ import fedsage as fs
 
 graph = fs.load("synthetic", nodes=1000)  # or "cora", or the path of an .npz file
 owners = fs.partition(graph, num_owners=3, how="louvain", seed=0)
-print(f"{owners.num_owners} owners, {owners.missing_links} links missing between them")
+print(owners)
 
 settings = {"classifier": {"rounds_c": 10}}
 for method in ("locsage", "fedsage", "globsage"):
     result = fs.run(owners, method=method, seed=0, evaluate_on=graph, settings=settings)
-    print(method, {name: round(share, 3) for name, share in result.accuracy.items()})
+    print(result)
 
 labels = result.model.predict(graph)  # full neighborhoods, in batches
 print(f"the last model predicts {graph.class_names[labels[0]]!r} for node 0")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedsage.graph.graph import Graph as Graph
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
+    from fedsage.graph.split import Split as Split
     from fedsage.mending.way import way_of_mending as way_of_mending
     from fedsage.methods import Method as Method
     from fedsage.methods import fedsage as fedsage
@@ -44,12 +45,16 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import Summed as Summed
     from fedsage.protocol.procedures import procedure as procedure
     from fedsage.protocol.server import aggregation_rule as aggregation_rule
+    from fedsage.runs.comparison import Comparison as Comparison
+    from fedsage.runs.comparison import Difference as Difference
     from fedsage.runs.events import Event as Event
     from fedsage.runs.events import HistoryLine as HistoryLine
-    from fedsage.runs.execute import RunResult as RunResult
-    from fedsage.runs.run import load_result as load_result
+    from fedsage.runs.repeat import compare as compare
+    from fedsage.runs.result import History as History
+    from fedsage.runs.result import RunResult as RunResult
+    from fedsage.runs.result import load_result as load_result
+    from fedsage.runs.result import save as save
     from fedsage.runs.run import run as run
-    from fedsage.runs.run import save as save
     from fedsage.tables.schema import Schema as Schema
     from fedsage.tables.schema import read_schema as read_schema
     from fedsage.tables.tables import read_tables as read_tables
@@ -58,31 +63,36 @@ HOME = {
     "Ask": "fedsage.protocol.messages",
     "Backbone": "fedsage.models.backbone",
     "ClassifierUpdate": "fedsage.protocol.messages",
+    "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",
+    "Difference": "fedsage.runs.comparison",
     "Event": "fedsage.runs.events",
     "Exchange": "fedsage.protocol.exchange",
     "FedSageError": "fedsage.errors",
     "Generated": "fedsage.graph.attach",
     "Graph": "fedsage.graph.graph",
+    "History": "fedsage.runs.result",
     "HistoryLine": "fedsage.runs.events",
     "Mended": "fedsage.protocol.messages",
     "Method": "fedsage.methods",
     "NodeClassifier": "fedsage.models.classifier",
     "Open": "fedsage.protocol.procedures",
     "Partition": "fedsage.graph.partition",
-    "RunResult": "fedsage.runs.execute",
+    "RunResult": "fedsage.runs.result",
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",
+    "Split": "fedsage.graph.split",
     "Summed": "fedsage.protocol.procedures",
-    "backbone": "fedsage.models.backbone",
     "aggregation_rule": "fedsage.protocol.server",
+    "backbone": "fedsage.models.backbone",
+    "compare": "fedsage.runs.repeat",
     "fedsage": "fedsage.methods",
     "load": "fedsage.data.load",
     "load_graph": "fedsage.data.npz",
     "load_models": "fedsage.models.classifier",
     "load_owner_tables": "fedsage.data.load",
     "load_owners": "fedsage.data.owned",
-    "load_result": "fedsage.runs.run",
+    "load_result": "fedsage.runs.result",
     "message": "fedsage.protocol.messages",
     "method": "fedsage.methods",
     "partition": "fedsage.graph.partition",
@@ -90,7 +100,7 @@ HOME = {
     "read_schema": "fedsage.tables.schema",
     "read_tables": "fedsage.tables.tables",
     "run": "fedsage.runs.run",
-    "save": "fedsage.runs.run",
+    "save": "fedsage.runs.result",
     "save_graph": "fedsage.data.npz",
     "way_of_mending": "fedsage.mending.way",
 }

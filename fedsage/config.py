@@ -1,6 +1,6 @@
 """Settings: frozen, typed, ranged, defaults written once; presets ``paper`` and ``best``.
 
-The defaults below are the paper's settings; ``PRESETS["best"]`` lists where ours differ.
+The defaults below are the paper's settings; ``presets.py`` lists where ours differ.
 Functions take the one section that they need, or a plain value or two; never all of it.
 """
 
@@ -11,9 +11,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, Field, PositiveFloat, ValidationError, model_validator
 
 from fedsage.errors import ConfigError, nearest
-from fedsage.layering import Settings, explained, overlaid
+from fedsage.layering import Settings, explained, overlaid, renamed
+from fedsage.presets import PRESETS, RENAMED, Preset
 
-Preset: TypeAlias = Literal["paper", "best"]
 Width: TypeAlias = Annotated[int, Field(ge=1, le=4096)]  # of a layer, or a rank
 Layers: TypeAlias = Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)]
 Draw: TypeAlias = Annotated[int, Field(ge=1, le=10**4)]  # neighbors, steps
@@ -38,9 +38,11 @@ class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 class DataConfig(Section):
     """The graph, who owns which part of it, and the shares for training and validation."""
 
-    dataset: str = Field("cora", description="name, 'synthetic' or a path")
-    owners: int = Field(3, gt=0, le=10**5, description="M")
-    partition: str = Field("louvain", description="louvain, metis, random, label:BETA")
+    dataset: str = Field("cora", description="a dataset's name, 'synthetic', or a path")
+    owners: int = Field(3, gt=0, le=10**5, description="number of owners (M)")
+    partition: str = Field(
+        "louvain", description="how the graph is cut: louvain, metis, random or label:BETA"
+    )
     train: float = Field(0.6, ge=1e-4, lt=0.99, description="share of training nodes")
     val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
 
@@ -48,7 +50,7 @@ class DataConfig(Section):
 class SyntheticConfig(Section):
     """The built-in graph, for --dataset synthetic."""
 
-    nodes: int = Field(3000, ge=20, le=10**9, description="|V|")
+    nodes: int = Field(3000, ge=20, le=10**9, description="number of nodes")
     degree: float = Field(4.0, gt=0, le=10**4, description="mean number of neighbors")
     classes: int = Field(7, ge=2, le=10**4, description="classes, of a few communities each")
     features: int = Field(1000, ge=2, le=10**7, description="d_x, the number of words")
@@ -68,12 +70,12 @@ class ModelConfig(Section):
     head: Head = Field(
         "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, unchanged"
     )
-    norm: Norm = Field("none", description="between layers")
+    norm: Norm = Field("none", description="normalization between layers")
     dropout: float = Field(
-        0.0, ge=0, le=0.99, description="on hidden layers, in steps of 1/256"
+        0.0, ge=0, le=0.99, description="dropout on hidden layers, in steps of 1/256"
     )
-    heads: int = Field(4, ge=1, le=64, description="of attention, in gat")
-    steps: int = Field(10, ge=1, le=1000, description="of propagation, in propagate")
+    heads: int = Field(4, ge=1, le=64, description="attention heads, for gat")
+    steps: int = Field(10, ge=1, le=1000, description="propagation steps, for propagate")
     teleport: float = Field(
         0.1, ge=0, le=1, description="share of the start in every step, in propagate"
     )
@@ -88,12 +90,12 @@ class ClassifierConfig(Section):
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: PositiveFloat = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = "adam"
-    weight_decay: Weight = Field(0.0, description="L2 in adam and sgd")
+    weight_decay: Weight = Field(0.0, description="weight decay; L2 penalty in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what happens to the optimizer's state between rounds"
     )
     weighting: Literal["owners", "nodes"] = Field(
-        "owners", description="plain mean over owners, or weighted by training nodes"
+        "owners", description="average owners equally, or by their number of training nodes"
     )
     aggregate: str = Field(
         "mean",
@@ -101,7 +103,11 @@ class ClassifierConfig(Section):
         "a .py file",
     )
     selection: Literal["validation", "last"] = Field(
-        "last", description="which round's classifier is kept"
+        "last",
+        description="which classifier is kept: the best on validation nodes, or the last",
+    )
+    patience: OrNone = Field(
+        0, description="stop after this many rounds without a better validation; 0: never"
     )
 
 
@@ -133,17 +139,17 @@ class NeighGenConfig(Section):
     local_steps: Draw = Field(
         1, description="steps of an owner in a round; the first with others' gradients"
     )
-    eta: PositiveFloat = Field(1e-3, description="learning rate, of Adam")
-    alpha: Weight = Field(1.0, description="weight of others' gradients, Eq. (6)")
-    lambda_d: Weight = Field(1.0, description="of the degree loss, Eq. (4)")
-    lambda_f: Weight = Field(1.0, description="of the feature loss, Eq. (4)")
-    lambda_c: Weight = Field(1.0, description="of the classification loss, Eq. (5)")
-    widths: Layers = Field((64, 64), description="of the encoder's layers; the last is d_z")
+    eta: PositiveFloat = Field(1e-3, description="learning rate of Adam")
+    alpha: Weight = Field(1.0, description="weight of the others' gradients, Eq. (6)")
+    lambda_d: Weight = Field(1.0, description="weight of the degree loss, Eq. (4)")
+    lambda_f: Weight = Field(1.0, description="weight of the feature loss, Eq. (4)")
+    lambda_c: Weight = Field(1.0, description="weight of the classification loss, Eq. (5)")
+    widths: Layers = Field((64, 64), description="width of each encoder layer; the last is d_z")
     hidden: tuple[Width, ...] = Field(
-        (64,), max_length=16, description="layers of fGen between z and features"
+        (64,), max_length=16, description="width of each layer of fGen between z and features"
     )
-    output: Output = Field("relu", description="sigma on fGen's last layer")
-    noise: Weight = Field(1.0, description="scale of N(0, 1)")
+    output: Output = Field("relu", description="activation of fGen's last layer")
+    noise: Weight = Field(1.0, description="scale of the noise N(0, 1)")
     counts: Literal["round", "draw"] = Field(
         "round", description="how dGen's number is rounded: to the nearest, or at random"
     )
@@ -178,9 +184,6 @@ class TrafficConfig(Section):
     every: Rounds = Field(5, description="rounds between two measurements of second moments")
     feedback: float = Field(
         0.8, ge=0, le=1, description="share of the unsent rest that is sent later"
-    )
-    patience: OrNone = Field(
-        0, description="stop after this many rounds without improvement; 0: never"
     )
 
 
@@ -258,37 +261,12 @@ class Config(Section):
         return self
 
 
-PRESETS: dict[Preset, Settings] = {
-    "paper": {},
-    "best": {
-        "model": {"head": "relu", "dropout": 0.3},
-        "classifier": {
-            "eta": 3e-3,
-            "weight_decay": 5e-4,
-            "weighting": "nodes",
-            "selection": "validation",
-        },
-        "mend": {"how": "subspace", "mix": "rounds", "queries": "auto"},
-        "neighgen": {
-            "fresh": True,
-            "local_steps": 3,
-            "eta": 3e-3,
-            "counts": "draw",
-            "at_least": 1,
-            "keep_words": True,
-            "match_norms": True,
-        },
-        "traffic": {"how": "low-rank"},
-        "evaluation": {"inference": "full"},
-    },
-}
-
-
 def load_config(*layers: Settings, preset: str = "best") -> Config:
     """The preset with ``layers`` laid over it, later ones on top; checked once."""
     if preset not in PRESETS:
         raise ConfigError(f"Unknown preset '{preset}'.{nearest(preset, PRESETS)}")
-    merged = overlaid(PRESETS[preset], *layers, {"run": {"preset": preset}})
+    given = [renamed(layer, RENAMED) for layer in layers]
+    merged = overlaid(PRESETS[preset], *given, {"run": {"preset": preset}})
     try:
         return Config.model_validate(merged)
     except ValidationError as error:

@@ -27,6 +27,17 @@ def overlaid(*layers: Settings) -> dict[str, Any]:
     return merged
 
 
+def renamed(layer: Settings, names: Mapping[str, str]) -> Settings:
+    """The same settings, with new names in place of old ones."""
+    for old, new in names.items():
+        (above, key), (home, name) = old.split("."), new.split(".")
+        section = layer.get(above)
+        if isinstance(section, Mapping) and key in section:
+            rest = {one: value for one, value in section.items() if one != key}
+            layer = overlaid({home: {name: section[key]}}, {**layer, above: rest})
+    return layer
+
+
 def explained(error: Mapping[str, Any], config: type[BaseModel]) -> str:
     """What is wrong with a setting, what was seen, what to do: in one line."""
     path = [str(part) for part in error["loc"]]

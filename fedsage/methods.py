@@ -69,6 +69,8 @@ def fedsage(
     owners' validation nodes right (the earliest if several are equal); otherwise, or if nobody
     has any, the last one. If owners mended their graphs, ``queries="auto"`` counts validation
     nodes on both G_i and G'_i, and then queries whichever of the two, or both, did better.
+    With ``classifier.patience`` training ends after so many rounds without a better accuracy
+    on validation nodes.
     """
     journal = exchange.journal
     start = journal.start if journal.start.phase == "training" else Progress("training", 0)
@@ -77,31 +79,48 @@ def fedsage(
         start.best if start.best.phi else classifier,
         start.best_round, start.best_validation, start.best_view, {},
     )  # fmt: skip
-    traffic = exchange.plan.config.traffic
+    top = Top(start.top_round, start.top_validation)
+    patience = exchange.plan.config.classifier.patience
     server = averaging_of(exchange, rule)
     server.start(classifier)
-    t = start.t - 1
+    last = start.t - 1
     for t in exchange.rounds(rounds_c, start.t):
-        classifier, loss, hits = server.round(t, keep=best.round == t - 1 >= 0)
+        if top.waited(last, patience):
+            break
+        classifier, loss, hits = server.round(t, keep=best.round == last >= 0)
         validation = validation_of(hits, queries)
-        by_validation = selection == "validation" and hits.total > 0
-        if not by_validation or validation > best.validation:
+        counted = hits.total > 0
+        if counted and validation > top.validation:
+            top = Top(t, validation)
+        if not (counted and selection == "validation") or validation > best.validation:
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
         exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
-        journal.keep(progress_of(classifier, t + 1, best))
-        if by_validation and 0 < traffic.patience <= t - best.round:
-            break
-    server.end(best.classifier, best.round, last=t)
+        journal.keep(progress_of(classifier, t + 1, best, top))
+        last = t
+    server.end(best.classifier, best.round, last=last)
     tested, each = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))
     return replace(best, hits=each, tested=tested)
 
 
-def progress_of(classifier: Classifier, t: int, best: Outcome) -> Progress:
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The best accuracy on validation nodes so far, and the round that had it."""
+
+    round: int
+    validation: float
+
+    def waited(self, last: int, patience: int) -> bool:
+        """Whether ``patience`` rounds up to ``last`` were no better; never if it is 0."""
+        return 0 < patience <= last - self.round and self.round >= 0
+
+
+def progress_of(classifier: Classifier, t: int, best: Outcome, top: Top) -> Progress:
     """The progress of FedSage after ``t`` rounds."""
     other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
     return Progress(
-        "training", t, {}, classifier, other, best.round, best.validation, best.view
-    )
+        "training", t, {}, classifier, other, best.round, best.validation, best.view,
+        top.round, top.validation,
+    )  # fmt: skip
 
 
 def validation_of(hits: Hits, queries: Queries) -> float:

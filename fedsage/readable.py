@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 
 
 def size(num_bytes: float) -> str:
@@ -54,5 +55,20 @@ def natural(text: str) -> list[tuple[int, int, str]]:
 
 def owners_of(count: int, partition: str) -> str:
     """How many owners there are, and how the graph was cut if it was."""
-    cut = "" if partition == "folders" else f"{partition} "
+    cut = "" if partition in ("folders", "own") else f"{partition} "
     return counted(count, f"{cut}owner")
+
+
+def html_table(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], most: int = 20
+) -> str:
+    """A small table for notebooks; of more rows than ``most`` only the first are shown."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:most]
+    )
+    more = f"<p>… and {counted(len(rows) - most, 'more row')}</p>" if len(rows) > most else ""
+    return (
+        f"<div><p>{escape(caption)}</p><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{more}</div>"
+    )

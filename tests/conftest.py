@@ -16,15 +16,17 @@ import tests.checker  # noqa: F401
 
 with install_import_hook("fedsage", "tests.checker.check"):
     import fedsage.cli.main
+    import fedsage.models.export
     import fedsage.runs.compare
-    import fedsage.runs.run  # noqa: F401
+    import fedsage.runs.repeat  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.runs.events import Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
+from fedsage.runs.result import RunResult
 from tests.small import SMALL
 
 torch.set_num_threads(1)

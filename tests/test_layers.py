@@ -11,8 +11,8 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"config", "errors", "files", "layering", "machine", "paper", "readable", "registry",
-     "rng", "shapes", "threads"},
+    {"config", "errors", "extras", "files", "layering", "machine", "paper", "presets",
+     "readable", "registry", "rng", "shapes", "threads"},
     {"kernels"},
     {"graph"},
     {"tables"},

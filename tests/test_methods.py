@@ -49,11 +49,11 @@ def test_the_kept_round_is_the_first_that_is_best_on_validation_nodes(train: Tra
 
 
 def test_labels_of_test_nodes_change_no_weight(graph: Graph, owners: Partition) -> None:
-    from fedsage.graph.split import split_nodes
+    from fedsage.graph.split import split_labels
 
     y = graph.y.copy()
     for i, (part, ids) in enumerate(zip(owners.subgraphs, owners.nodes, strict=True)):
-        test = ids[split_nodes(part, 0.6, 0.2, 0, i).test]
+        test = ids[split_labels(part.y, 0.6, 0.2, 0, i).test]
         y[test] = (y[test] + 1) % graph.num_classes
     other = Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names)
     owner = np.empty(graph.num_nodes, dtype=np.int64)
@@ -181,7 +181,7 @@ def test_an_owner_without_a_label_is_refused_by_name(graph: Graph) -> None:
     part = by_owner(
         Graph(graph.x, graph.indptr, graph.indices, y, graph.class_names), owner, 3, "own", 0
     )
-    with pytest.raises(DataError, match="Owner 1 has 20 nodes but none of them is labelled"):
+    with pytest.raises(DataError, match="Owner 1 has 20 nodes, but none of them is labelled"):
         run(part, "fedsage")
 
 

@@ -9,7 +9,7 @@ import pytest
 TABLE = [
     ("Sec. 3.1", "fedsage.graph.partition", "partition"),
     ("Sec. 3.1", "fedsage.graph.partition", "missing_links"),
-    ("Sec. 3.1", "fedsage.evaluation.judge", "aggregated_risk"),
+    ("Sec. 3.1", "fedsage.evaluation.evaluate", "aggregated_risk"),
     ("Eq. (1)", "fedsage.models.graphsage", "SageLayer.forward"),
     ("Eq. (2)", "fedsage.models.losses", "classification_loss"),
     ("Eq. (3)", "fedsage.models.neighgen", "DGen.forward"),

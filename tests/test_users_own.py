@@ -19,7 +19,8 @@ from fedsage.methods import fedsage as fedsage_loop
 from fedsage.protocol.messages import Ask, ClassifierUpdate
 from fedsage.protocol.owner import DataOwner
 from fedsage.runs.events import Event
-from fedsage.runs.run import load_result, run
+from fedsage.runs.result import load_result
+from fedsage.runs.run import run
 from tests.cli.conftest import SMALL, Call, fedsage  # noqa: F401
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "my_method.py"

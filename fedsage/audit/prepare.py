@@ -17,14 +17,16 @@ from fedsage.data.load import load, owner_folders
 from fedsage.data.owned import owners_in
 from fedsage.errors import DataError
 from fedsage.files import write_json
+from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
-from fedsage.graph.partition import Partition, assign, by_owner
+from fedsage.graph.partition import Partition, by_owner
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.events import Observer, Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
 from fedsage.runs.folder import read_result
 from fedsage.runs.recording import MESSAGES, read_recording
+from fedsage.runs.result import RunResult
 from fedsage.runs.run import into_folder
 from fedsage.runs.setup import prepare
 from fedsage.shapes import NodeIds

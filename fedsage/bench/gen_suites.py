@@ -17,7 +17,7 @@ from fedsage.bench.hot_spots import adam_figures, decoder_figures, matching_figu
 from fedsage.bench.whole_runs import costs_of_run
 from fedsage.data.datasets import DATASETS, find
 from fedsage.data.load import load
-from fedsage.graph.graph import squared_norms
+from fedsage.graph.arrays import squared_norms
 from fedsage.models.nearest import nearest
 from fedsage.rng import generator
 from fedsage.shapes import Array

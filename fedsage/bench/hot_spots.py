@@ -14,7 +14,7 @@ from torch import Tensor
 from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.step import cpu_seconds, gemm_speed, times_bound
 from fedsage.config import NeighGenConfig
-from fedsage.graph.graph import squared_norms
+from fedsage.graph.arrays import squared_norms
 from fedsage.models.nearest import nearest
 from fedsage.models.neighgen import FGen
 from fedsage.models.optimizer import make_optimizer

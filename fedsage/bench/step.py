@@ -11,12 +11,13 @@ from scipy.sparse import issparse
 
 from fedsage.bench.figure import Figure, figure_of, graphs
 from fedsage.bench.plain import plain_step
-from fedsage.config import PRESETS, Kernel, load_config
+from fedsage.config import Kernel, load_config
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import sample_hops
 from fedsage.models.backbone import Shape, new_model
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.train import train_epoch
+from fedsage.presets import PRESETS
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 

@@ -209,11 +209,9 @@ def run_into(
 def num_rounds(settings: Config) -> int:
     """Rounds of both phases, for all local models."""
     from fedsage.methods import find_method
+    from fedsage.runs import setup
 
-    method = find_method(settings.run.method)
-    models = settings.data.owners if method.topology == "alone" else 1
-    mending = method.way(settings.mend.how).rounds(settings)
-    return (mending + settings.classifier.rounds_c) * models
+    return setup.num_rounds(settings, find_method(settings.run.method))
 
 
 def run_name(settings: Config, verb: str | None = None, federation: bool = False) -> str:

@@ -56,7 +56,6 @@ def split(
     )
     from fedsage.data.load import load
     from fedsage.graph.partition import partition as cut
-    from fedsage.graph.split import split_nodes
 
     data, number = config.data, config.run.seed
     name = f"{Path(data.dataset).stem}-{data.owners}-{data.partition.replace(':', '')}"
@@ -68,7 +67,7 @@ def split(
     try:
         clear(folder)
         for i, (subgraph, nodes) in enumerate(zip(part.subgraphs, part.nodes, strict=True)):
-            parts = split_nodes(subgraph, data.train, data.val, number, i)
+            parts = part.split_of(i, data.train, data.val, number)
             write(folder / f"owner-{i}", subgraph, nodes, parts)
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None

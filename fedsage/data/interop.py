@@ -1,32 +1,45 @@
-"""Graphs from what other libraries hold: PyG, NetworkX, pandas, Arrow.
+"""Graphs from what other libraries hold: PyG, NetworkX, pandas, Arrow; and back to PyG.
 
-None of them is imported: any object with the right attributes will do.
+To read, none of them is imported: any object with the right attributes will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError, nearest
+from fedsage.extras import optional
+from fedsage.graph.arrays import distinct, paired
 from fedsage.graph.graph import Graph
-from fedsage.readable import natural
+from fedsage.graph.split import PARTS
+from fedsage.readable import counted, natural
 from fedsage.shapes import Array, SparseMatrix
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import Schema
 from fedsage.tables.tables import graph_of, pooled_scale, tables_from
 
+MASKS = tuple(f"{part}_mask" for part in PARTS)
+KNOWN = {"x", "edge_index", "y", "num_nodes", *MASKS}
 
-def from_pyg(data: Any, class_names: Sequence[str] = ()) -> Graph:
+
+def from_pyg(data: Any, class_names: Sequence[str] = (), split: int | None = 0) -> Graph:
     """PyG's ``Data``, or anything with ``x``, ``edge_index`` and perhaps ``y``.
+
+    ``train_mask``, ``val_mask`` and ``test_mask`` become the graph's split, which every run
+    keeps. A warning names what a graph does not hold: weights and directions of links, links
+    from a node to itself, all other attributes, and further splits.
 
     Args:
         data: ``x`` may be a sparse tensor. ``y`` holds one class per node, -1 where it is not
-            known; without it all nodes are unlabelled. Masks are ignored.
+            known; without it all nodes are unlabelled.
         class_names: A name for each class; numbers if omitted.
+        split: Which column of the masks to take where they hold several splits. None leaves
+            the masks out, and runs draw splits by seed.
     """
     for name in ("x", "edge_index"):
         if getattr(data, name, None) is None:
@@ -35,11 +48,86 @@ def from_pyg(data: Any, class_names: Sequence[str] = ()) -> Graph:
                 "edge_index (PyG: Data; for HeteroData call to_homogeneous() first)."
             )
     x = as_array(data.x)
-    given = getattr(data, "y", None)
-    y = np.full(x.shape[0], -1) if given is None else np.asarray(as_array(given))
+    labels = getattr(data, "y", None)
+    y = np.full(x.shape[0], -1) if labels is None else np.asarray(as_array(labels))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    return Graph.from_arrays(x, as_array(data.edge_index), y, class_names, type(data).__name__)
+    links = as_array(data.edge_index)
+    graph = Graph.from_arrays(x, links, y, class_names, type(data).__name__)
+    given = {name: getattr(data, name, None) for name in MASKS}
+    held = {name: np.asarray(as_array(one)) for name, one in given.items() if one is not None}
+    dropped = [*dropped_attributes(data), *dropped_links(graph, links)]
+    if held and split is not None:
+        most = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in held.values())
+        graph = graph.with_split(*(mask_of(held, name, split, most) for name in MASKS))
+        dropped += [f"{counted(most - 1, 'more split')} (took split {split})"] * (most > 1)
+    if dropped:
+        warnings.warn(f"from_pyg left out: {', '.join(dropped)}.", stacklevel=3)
+    return graph
+
+
+def dropped_attributes(data: Any) -> Iterator[str]:
+    """What the object holds besides what a graph keeps."""
+    keys = getattr(data, "keys", None)
+    found = (keys() if callable(keys) else keys) if keys is not None else vars(data)
+    yield from sorted(str(key) for key in found if str(key) not in KNOWN)
+
+
+def dropped_links(graph: Graph, links: Array | SparseMatrix) -> Iterator[str]:
+    """Links to oneself, and directions where not every link goes both ways."""
+    apart = links[0] != links[1]
+    if loops := int((~apart).sum()):
+        yield f"{counted(loops, 'link')} from a node to itself"
+    ends = (np.asarray(end[apart], dtype=np.int64) for end in links)
+    if len(distinct(paired(*ends))) < 2 * graph.num_links:
+        yield "directions of links"
+
+
+def mask_of(held: Mapping[str, Array], name: str, split: int, splits: int) -> Array:
+    """The mask of that name in the chosen split; one without columns is that of all splits."""
+    if not 0 <= split < splits:
+        upto = f" to {splits - 1}" if splits > 1 else ""
+        raise DataError(
+            f"split is {split}, but the masks hold {counted(splits, 'split')}. Take 0{upto}, "
+            "or None to leave the masks out."
+        )
+    if name not in held:
+        return np.empty(0, dtype=np.int64)
+    mask = held[name]
+    return (mask[:, split] if mask.ndim == 2 else mask).astype(np.bool_)
+
+
+def to_pyg(graph: Graph, dense: bool = True) -> Any:
+    """PyG's ``Data``: ``x``, ``edge_index`` with every link in both directions, ``y``.
+
+    A split of the graph's own becomes ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    Args:
+        graph: The whole graph, or an owner's subgraph.
+        dense: Whether sparse features become a dense table, which every layer of PyG takes;
+            else a sparse tensor.
+    """
+    pyg = optional("torch_geometric.data", "to_pyg", "fedsage[data]")
+    import torch  # a graph needs none of it
+
+    if not issparse(graph.x):
+        x = torch.tensor(graph.x)
+    elif dense:
+        x = torch.from_numpy(graph.x.toarray())
+    else:
+        entries = graph.x.tocoo()
+        where = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+        x = torch.sparse_coo_tensor(
+            where, torch.tensor(entries.data), graph.x.shape, check_invariants=True
+        )
+    source = np.repeat(np.arange(graph.num_nodes), graph.degrees)
+    links = torch.from_numpy(np.stack([source, graph.indices.astype(np.int64)]))
+    data = pyg.Data(x=x, edge_index=links, y=torch.tensor(graph.y))
+    for part, name in zip(PARTS, MASKS, strict=True) if graph.split else ():
+        mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        mask[torch.tensor(getattr(graph.split, part))] = True
+        data[name] = mask
+    return data
 
 
 def as_array(value: Any) -> Array | SparseMatrix:

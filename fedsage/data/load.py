@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from fedsage.data.datasets import DATASETS, load_dataset
-from fedsage.data.npz import load_graph, read_arrays
+from fedsage.data.npz import load_graph
 from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError, DataErrors, nearest
-from fedsage.graph.graph import Graph, frozen
-from fedsage.graph.split import Split
+from fedsage.graph.graph import Graph
 from fedsage.readable import counted, natural
 from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
 
@@ -136,12 +133,3 @@ def check_same_schema(sha256: Mapping[Path, str]) -> None:
                 f"{folder} has other features or classes than {first.name}. Give all owners "
                 "the same schema.toml, with everyone's features, categories and classes."
             )
-
-
-def load_split(path: Path | str) -> Split | None:
-    """The split stored with a graph in an ``.npz`` file; None if there is none."""
-    arrays = read_arrays(Path(path))
-    if not {"train", "val", "test"} <= set(arrays):
-        return None
-    nodes = [np.asarray(arrays[part], dtype=np.int64) for part in ("train", "val", "test")]
-    return Split(*(frozen(part) for part in nodes))

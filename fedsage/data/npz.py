@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, issparse
 from fedsage.errors import DataError
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
+from fedsage.graph.split import PARTS
 from fedsage.shapes import Array
 
 
@@ -37,8 +38,9 @@ def graph_arrays(graph: Graph) -> dict[str, Array]:
 
 
 def save_graph(graph: Graph, path: Path | str, **extra: Array) -> None:
-    """Write ``graph`` as ``.npz``, together with any ``extra`` arrays."""
-    arrays: dict[str, Any] = graph_arrays(graph) | extra
+    """Write ``graph`` and its split as ``.npz``, together with any ``extra`` arrays."""
+    split = {part: getattr(graph.split, part) for part in PARTS} if graph.split else {}
+    arrays: dict[str, Any] = graph_arrays(graph) | split | extra
     write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -46,7 +48,8 @@ def load_graph(path: Path | str) -> Graph:
     """Read and check a graph written by :func:`save_graph` or by hand.
 
     Keys: ``edge_index`` (2 × E), optional ``y`` and ``class_names``, and the features either
-    dense as ``x`` or as CSR in ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``.
+    dense as ``x`` or as CSR in ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; for a
+    split of its own ``train``, ``val`` and ``test``, masks or node numbers.
     """
     path = Path(path)
     arrays = read_arrays(path)
@@ -60,7 +63,9 @@ def load_graph(path: Path | str) -> Graph:
     x = arrays["x"] if "x" in arrays else checked_csr(arrays, path)
     y = arrays.get("y", np.full(x.shape[0] if x.ndim else 0, -1))
     names = [str(name) for name in np.atleast_1d(arrays.get("class_names", []))]
-    return Graph.from_arrays(x, arrays["edge_index"], y, names, name=path.name)
+    graph = Graph.from_arrays(x, arrays["edge_index"], y, names, name=path.name)
+    own = set(PARTS) <= set(arrays)
+    return graph.with_split(*(arrays[part] for part in PARTS)) if own else graph
 
 
 def read_arrays(path: Path) -> dict[str, Array]:

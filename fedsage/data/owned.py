@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsage.data.load import GRAPH, check_same_schema, load_split, only_tables, read_owners
+from fedsage.data.load import GRAPH, check_same_schema, only_tables, read_owners
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
@@ -97,7 +97,8 @@ def read_owned(folder: Path | str) -> Owned:
             f"{folder} holds no data: there is no nodes.csv, nodes.parquet or {GRAPH}. Give "
             "an owner's folder (see docs/own-data.md)."
         )
-    return Owned(None, load_graph(path), load_split(path), content_of([path]))
+    whole = load_graph(path)
+    return Owned(None, whole, whole.split, content_of([path]))
 
 
 def content_of(files: Sequence[Path]) -> str:

@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from fedsage.config import SyntheticConfig
-from fedsage.graph.graph import Graph, chunks, distinct, paired, parted
+from fedsage.graph.arrays import chunks, distinct, paired, parted
+from fedsage.graph.graph import Graph
 from fedsage.rng import generator
 from fedsage.shapes import Array, EdgeIndex, NodeIds
 

@@ -1,1 +1,1 @@
-"""Judges; never imported by training code."""
+"""How good models and mended graphs are; never imported by training code."""

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import issparse
 
-from fedsage.graph.graph import Graph, squared_norms
+from fedsage.graph.arrays import squared_norms
+from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import full_mean
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
@@ -45,7 +46,7 @@ class Mending:
 
 
 def mending_from(values: Mapping[str, Any]) -> Mending:
-    """What JSON holds of it, as it was."""
+    """The diagnostics that were written as JSON."""
     spreads = {
         key: Spread(**values[key]) if values.get(key) else None
         for key in ("distance_mended", "distance_plain")
@@ -53,7 +54,7 @@ def mending_from(values: Mapping[str, Any]) -> Mending:
     return Mending(**{**values, **spreads})
 
 
-def judge_mending(
+def mending_quality(
     subgraphs: Sequence[Graph],
     mended: Sequence[Graph],
     picked: float | None,

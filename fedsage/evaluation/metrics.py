@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import stdtrit
 
 from fedsage.shapes import Array, NodeLabels
 
@@ -40,3 +43,14 @@ def mean_and_std(values: list[float]) -> tuple[float, float]:
     """Over repetitions; the standard deviation of a sample, zero for a single value."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return float(np.mean(values)), std
+
+
+def student_interval(
+    values: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Student's confidence interval for the mean of ``values``; None for a single one."""
+    if len(values) < 2:
+        return None
+    mean, std = mean_and_std(list(values))
+    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * std / len(values) ** 0.5
+    return mean - half, mean + half

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+from fedsage.evaluation.metrics import student_interval
+
 CONFIDENCE = 0.95
 
 
@@ -42,15 +44,10 @@ def paired_difference(
         baseline: b, on the same seeds in the same order.
         confidence: How often such an interval covers the true difference.
     """
-    from scipy.stats import t as student
-
     each = [a - b for a, b in zip(values, baseline, strict=True)]
-    middle = mean(each)
-    if len(each) < 2:
-        return PairedDifference(middle, None, None, None, len(each))
-    std_err = stdev(each) / math.sqrt(len(each))
-    reach = float(student.ppf((1 + confidence) / 2, len(each) - 1)) * std_err
-    return PairedDifference(middle, std_err, middle - reach, middle + reach, len(each))
+    low, high = student_interval(each, confidence) or (None, None)
+    std_err = stdev(each) / math.sqrt(len(each)) if len(each) > 1 else None
+    return PairedDifference(mean(each), std_err, low, high, len(each))
 
 
 def baseline_of(sent: Mapping[str, float]) -> str:

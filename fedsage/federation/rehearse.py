@@ -19,7 +19,6 @@ from fedsage.federation.kits import Kit, keep_secret, make_kits
 from fedsage.federation.operate import await_all, start, stop
 from fedsage.federation.policy import POLICY, permitting
 from fedsage.graph.partition import partition
-from fedsage.graph.split import split_nodes
 
 
 def as_made(kit: Kit) -> None:
@@ -93,7 +92,7 @@ def owners_data(config: Config, folder: Path) -> dict[str, Path]:
     part = partition(graph, data.owners, data.partition, seed)
     found = {}
     for i, subgraph in enumerate(part.subgraphs):
-        split = split_nodes(subgraph, data.train, data.val, seed, i)
+        split = part.split_of(i, data.train, data.val, seed)
         place = folder / f"owner-{i}"
         save_graph(
             subgraph, place / "graph.npz", train=split.train, val=split.val, test=split.test

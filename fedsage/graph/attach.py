@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from fedsage.graph.graph import Graph, frozen, symmetric
+from fedsage.graph.arrays import frozen, symmetric
+from fedsage.graph.graph import Graph
 from fedsage.shapes import FeatureRows, NodeFeatures, NodeIds
 
 

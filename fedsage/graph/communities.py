@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from fedsage.graph.graph import chunks, firsts, paired, parted
+from fedsage.graph.arrays import chunks, firsts, paired, parted
 from fedsage.kernels.door import first_pass
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 

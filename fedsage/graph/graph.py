@@ -6,33 +6,35 @@ links are dropped. Nothing here reads files or draws random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from scipy.sparse import csr_array, issparse
 
+from fedsage.graph.arrays import chunks, frozen, paired, positions, symmetric
 from fedsage.graph.check import (
     checked_features,
     checked_labels,
     checked_links,
     checked_size,
 )
+from fedsage.graph.split import Split, checked_split
+from fedsage.readable import counted, html_table
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
-AT_ONCE = 2**17  # numbers: a cache holds this many, and what is computed from them
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Graph:
     """A graph with node features and labels (Sec. 3.1): G = {V, E, X} and Y.
 
     ``indices[indptr[v]:indptr[v + 1]]`` are the neighbors of node ``v``, as int32 to save
     memory; each link is listed twice, once from each end. Build a graph with
-    :meth:`from_arrays`, which checks it.
+    :meth:`from_arrays`, which checks it. ``split`` is there if nodes came with a split of
+    their own (:meth:`with_split`, or the masks of PyG); otherwise each run draws one by seed.
     """
 
     x: NodeFeatures
@@ -40,6 +42,7 @@ class Graph:
     indices: Int[Array, " twice_E"]
     y: NodeLabels
     class_names: tuple[str, ...]
+    split: Split | None = None
 
     @classmethod
     def from_arrays(
@@ -71,9 +74,11 @@ class Graph:
         )
 
     @classmethod
-    def from_pyg(cls, data: Any, class_names: Sequence[str] = ()) -> Graph:
+    def from_pyg(
+        cls, data: Any, class_names: Sequence[str] = (), split: int | None = 0
+    ) -> Graph:
         """From PyG's ``Data``: see :func:`fedsage.data.interop.from_pyg`."""
-        return interop().from_pyg(data, class_names)
+        return interop().from_pyg(data, class_names, split)
 
     @classmethod
     def from_networkx(
@@ -98,52 +103,88 @@ class Graph:
         """From pandas, Arrow or dicts: see :func:`fedsage.data.interop.from_tables`."""
         return interop().from_tables(nodes, edges, features, schema, label)
 
+    def to_pyg(self, dense: bool = True) -> Any:
+        """As PyG's ``Data``: see :func:`fedsage.data.interop.to_pyg`."""
+        return interop().to_pyg(self, dense)
+
+    def with_split(self, train: Any, val: Any, test: Any) -> Graph:
+        """The same graph with a split of your own, which every run on it keeps.
+
+        Args:
+            train: A mask over all nodes, or node numbers; so are the others.
+            val: Validation nodes, by which rounds are chosen; may be empty.
+            test: Test nodes.
+        """
+        return replace(self, split=checked_split(self.y, train, val, test))
+
+    def __repr__(self) -> str:
+        """The graph in one line."""
+        known = f", {self.split!r}" if self.split else ""
+        return f"Graph({', '.join(self.sizes)}{known})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        counts = np.bincount(self.y[self.y >= 0], minlength=self.num_classes)
+        rows = [
+            [name, f"{count:,}"] for name, count in zip(self.class_names, counts, strict=True)
+        ]
+        return html_table(repr(self), ["class", "nodes"], rows)
+
+    @property
+    def sizes(self) -> list[str]:
+        """The numbers of nodes, links, features and classes, in words."""
+        features = f"{counted(self.num_features, 'feature')}{' (sparse)' * issparse(self.x)}"
+        classes = f"{self.num_classes} class{'' if self.num_classes == 1 else 'es'}"
+        return [
+            counted(self.num_nodes, "node"), counted(self.num_links, "link"), features, classes
+        ]  # fmt: skip
+
     @property
     def num_nodes(self) -> int:
-        """|V|."""
+        """The number of nodes, |V|."""
         return len(self.y)
 
     @property
     def num_links(self) -> int:
-        """|E|, each link once."""
+        """The number of links, |E|; each link counts once."""
         return len(self.indices) // 2
 
     @property
     def num_features(self) -> int:
-        """d_x."""
+        """The number of features, d_x."""
         return int(self.x.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """d_y."""
+        """The number of classes, d_y."""
         return len(self.class_names)
 
     @property
     def degrees(self) -> NodeIds:
-        """How many neighbors each node has."""
+        """The number of neighbors of each node."""
         return np.diff(self.indptr)
 
     @property
     def links(self) -> EdgeIndex:
-        """E: every link once, smaller node first."""
+        """Every link once, as two rows of node numbers; the smaller one comes first."""
         source = np.repeat(np.arange(self.num_nodes), self.degrees)
         once = source < self.indices
         return np.stack([source[once], self.indices[once]])
 
     @property
     def adjacency(self) -> SparseMatrix:
-        """A: one where there is a link."""
+        """The adjacency matrix A: one where there is a link."""
         ones = np.ones(len(self.indices), dtype=np.float32)
         short = self.indptr.astype(np.int32 if len(ones) < 2**31 else np.int64)
         return csr_array((ones, self.indices, short), shape=(self.num_nodes,) * 2)
 
     def neighbors(self, v: int | np.integer) -> NodeIds:
-        """N_G(v)."""
+        """The neighbors of node ``v``, N_G(v)."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
     @property
     def mean_degree(self) -> float:
-        """How many neighbors a node has on average."""
+        """The mean number of neighbors of a node."""
         return len(self.indices) / self.num_nodes
 
     def neighbors_of(self, nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
@@ -166,6 +207,7 @@ class Graph:
         for nodes in parts:
             place[nodes] = np.arange(len(nodes))
             indptr, indices = self.links_within(nodes, place)
+            split = self.split.within(place) if self.split else None
             place[nodes] = -1
             found.append(
                 Graph(
@@ -174,6 +216,7 @@ class Graph:
                     indices=frozen(indices),
                     y=frozen(self.y[nodes]),
                     class_names=self.class_names,
+                    split=split,
                 )
             )
         return tuple(found)
@@ -203,90 +246,3 @@ class Graph:
 def interop() -> Any:
     """The module that reads other libraries' graphs: a layer above, so imported by name."""
     return import_module("fedsage.data.interop")
-
-
-def frozen(array: Array) -> Array:
-    """The same array, no longer writable."""
-    array.setflags(write=False)
-    return array
-
-
-def symmetric(
-    links: EdgeIndex, num_nodes: int
-) -> tuple[Int[Array, " pointers"], Int[Array, " twice_E"]]:
-    """``indptr`` and ``indices`` of a graph: links both ways, sorted, no loops or duplicates.
-
-    Sorting pairs goes through memory in order; writing each into its row would jump around,
-    which takes several times as long once the graph is larger than the cache.
-    """
-    links = links if (apart := links[0] != links[1]).all() else links[:, apart]
-    keys = np.empty((2, links.shape[1]), dtype=np.int64)
-    paired(links[0], links[1], out=keys[0])
-    paired(links[1], links[0], out=keys[1])
-    keys = distinct(keys.ravel())
-    firsts_of_nodes = np.arange(num_nodes + 1, dtype=np.int64) << 32
-    return np.searchsorted(keys, firsts_of_nodes), keys.astype(np.int32)
-
-
-def paired(
-    first: Int[Array, " n"], second: Int[Array, " n"], out: Int[Array, " n"] | None = None
-) -> Int[Array, " n"]:
-    """Pairs of numbers below 2³¹, each packed into one number; they sort as the pairs do."""
-    keys = np.left_shift(first, 32, out=out, dtype=np.int64)
-    keys |= second
-    return keys
-
-
-def parted(keys: Int[Array, " n"]) -> Int[Array, "2 n"]:
-    """The pairs that :func:`paired` packed, as int32."""
-    pairs = np.empty((2, len(keys)), dtype=np.int32)
-    np.right_shift(keys, 32, out=pairs[0], casting="unsafe")
-    pairs[1] = keys  # its lower half
-    return pairs
-
-
-def distinct(keys: Int[Array, " n"]) -> Int[Array, " m"]:
-    """The distinct keys in order (sorts in place); faster than ``np.unique`` for many keys."""
-    keys.sort()
-    return keys if (new := firsts(keys)).all() else keys[new]
-
-
-def firsts(keys: Int[Array, " n"]) -> Bool[Array, " n"]:
-    """Which of the sorted keys differ from the one before."""
-    new = np.ones(len(keys), dtype=np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    return new
-
-
-def chunks(total: int, each: float = 1.0) -> Iterator[slice]:
-    """Slices over ``total`` items of ``each`` numbers, few enough for a cache to hold."""
-    size = int(AT_ONCE / max(each, 1.0)) + 1
-    return (slice(start, min(start + size, total)) for start in range(0, total, size))
-
-
-def positions(start: Int[Array, " rows"], count: Int[Array, " rows"]) -> Int[Array, " total"]:
-    """``count[k]`` numbers from ``start[k]`` on, for every k: positions of rows in a CSR."""
-    return np.repeat(start - np.cumsum(count) + count, count) + np.arange(count.sum())
-
-
-def dense_columns(x: NodeFeatures, nodes: NodeIds) -> Float[Array, "d_x columns"]:
-    """The features of some nodes as a dense matrix, one column per node.
-
-    SciPy takes several times as long for this.
-    """
-    if not issparse(x):
-        return np.ascontiguousarray(x[nodes].T)
-    start, count = x.indptr[nodes], x.indptr[nodes + 1] - x.indptr[nodes]
-    at = positions(start, count)
-    columns = np.zeros((x.shape[1], len(nodes)), np.float32)
-    columns[x.indices[at], np.repeat(np.arange(len(nodes)), count)] = x.data[at]
-    return columns
-
-
-def squared_norms(x: NodeFeatures) -> Float[Array, " V"]:
-    """‖x_u‖² of every node."""
-    if issparse(x):
-        squared = csr_array((x.data**2, x.indices, x.indptr), shape=x.shape)
-        return np.asarray(squared.sum(axis=1), dtype=np.float32).ravel()
-    squares: Float[Array, " V"] = np.einsum("vd,vd->v", x, x)
-    return squares

@@ -1,32 +1,29 @@
-"""Which owner gets which node: Louvain, METIS, random or label-skewed owners, by seed."""
+"""The owners' subgraphs, cut from one graph: by a user's own assignment, or by ours."""
 
 from __future__ import annotations
 
-import heapq
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from fedsage.config import DataConfig, RunConfig
-from fedsage.errors import ConfigError, nearest
-from fedsage.graph.communities import communities
-from fedsage.graph.graph import Graph, chunks, frozen
-from fedsage.graph.split import Split
-from fedsage.readable import counted
-from fedsage.rng import generator
+from fedsage.errors import ConfigError, DataError
+from fedsage.graph.arrays import frozen
+from fedsage.graph.assign import assign
+from fedsage.graph.graph import Graph
+from fedsage.graph.split import Split, split_labels
+from fedsage.readable import counted, html_table, owners_of
 from fedsage.shapes import Array, NodeIds
 
 HOW, SEED = DataConfig().partition, RunConfig().seed  # unless said
-MIN_NODES = 5  # an owner needs a training, a validation and a test node: 60-20-20 of five
-ROOM = 1.03  # Louvain: no owner grows beyond this times the mean
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition:
-    """The owners' subgraphs G_1 … G_M and, for simulations, where their nodes were in G."""
+    """The owners' subgraphs, and which nodes of the whole graph each of them holds."""
 
     subgraphs: tuple[Graph, ...]
     nodes: tuple[NodeIds, ...]  # of each owner, by index in G
@@ -37,60 +34,95 @@ class Partition:
 
     @property
     def num_owners(self) -> int:
-        """M."""
+        """The number of owners, M."""
         return len(self.subgraphs)
+
+    def split_of(self, owner: int, train: float, val: float, seed: int) -> Split:
+        """An owner's own split, or one that is drawn by ``seed`` where it has none."""
+        own = self.splits[owner] if self.splits else None
+        return own or split_labels(self.subgraphs[owner].y, train, val, seed, owner)
+
+    def __repr__(self) -> str:
+        """How many owners there are, how large, and how many links are between them."""
+        sizes = [f"{graph.num_nodes:,}" for graph in self.subgraphs]
+        shown = [*sizes[:5], "…", sizes[-1]] if len(sizes) > 7 else sizes
+        missing = self.missing_links
+        between = "" if missing is None else f", {counted(missing, 'link')} between owners"
+        who = owners_of(self.num_owners, self.how)
+        return f"Partition({who} of {', '.join(shown)} nodes{between})"
+
+    def _repr_html_(self) -> str:
+        """The same with a row for each owner, for notebooks."""
+        skew = label_skew_of(self)
+        rows = [
+            [str(i), f"{one.num_nodes:,}", f"{one.num_links:,}", f"{(one.y >= 0).sum():,}",
+             f"{skew[i]:.2f}"]
+            for i, one in enumerate(self.subgraphs)
+        ]  # fmt: skip
+        columns = ["owner", "nodes", "links", "labelled", "label skew"]
+        return html_table(repr(self), columns, rows)
 
 
 def partition(
     graph: Graph,
-    num_owners: int,
+    num_owners: int | None = None,
     how: str = HOW,
     seed: int = SEED,
+    *,
+    owner: Any = None,
 ) -> Partition:
-    """Cut ``graph`` into ``num_owners`` subgraphs that share no node (Sec. 3.1).
+    """Cut ``graph`` into subgraphs that share no node (Sec. 3.1).
 
     Every owner keeps the links among its own nodes. The links between owners, ΔE, are not
-    stored anywhere; only their number is kept.
+    stored anywhere; only their number is kept. If the graph has a split, owners keep it.
 
     Args:
-        graph: G.
-        num_owners: M.
+        graph: The whole graph.
+        num_owners: The number of owners, M.
         how: ``louvain``, ``metis``, ``random`` or ``label``, or ``label:0.1`` to set the
             concentration of the Dirichlet distribution (0.5 by default).
-        seed: All draws come from it.
+        seed: Decides all random choices.
+        owner: Your own assignment, in place of the other arguments: one entry for each node,
+            as numbers or names. Owners are sorted by these.
     """
+    if owner is not None:
+        given, count = checked_owners(graph, owner, num_owners)
+        return by_owner(graph, given, count, "own", SEED)
+    if num_owners is None:
+        raise ConfigError(
+            "partition was told neither how many owners there are nor who they are. Give "
+            "num_owners=3, or owner=vector with one entry for each node."
+        )
     return by_owner(graph, assign(graph, num_owners, how, seed), num_owners, how, seed)
 
 
-def assign(graph: Graph, num_owners: int, how: str, seed: int) -> NodeIds:
-    """The owner of every node."""
-    name, _, parameter = how.partition(":")
-    if name not in (*WAYS, "label"):
-        raise ConfigError(f"Unknown partition '{how}'.{nearest(name, (*WAYS, 'label'))}")
-    if not 1 <= num_owners <= graph.num_nodes // MIN_NODES:
-        raise ConfigError(
-            f"A graph of {counted(graph.num_nodes, 'node')} cannot be cut for {num_owners} "
-            f"owners: each needs at least {MIN_NODES} nodes. Ask for 1 to "
-            f"{graph.num_nodes // MIN_NODES} owners."
+def checked_owners(graph: Graph, owner: Any, num_owners: int | None) -> tuple[NodeIds, int]:
+    """A user's own assignment: the owner of every node from 0 on, and how many there are."""
+    given: Array = np.asarray(owner)
+    if given.shape != (graph.num_nodes,):
+        raise DataError(
+            f"owner has shape {given.shape}, but the graph has "
+            f"{counted(graph.num_nodes, 'node')}. Give one owner for each node."
         )
-    if name != "label":
-        if parameter:
-            raise ConfigError(
-                f"Partition '{name}' takes no parameter, but got '{parameter}'. Leave it out."
-            )
-        return topped_up(WAYS[name](graph, num_owners, seed), num_owners)
-    return label_skew(graph, num_owners, seed, checked_concentration(parameter or "0.5"))
-
-
-def topped_up(owner: NodeIds, num_owners: int) -> NodeIds:
-    """The same owners, except that those below ``MIN_NODES`` get nodes of the largest one."""
-    owner = owner.copy()
-    for i in np.flatnonzero(np.bincount(owner, minlength=num_owners) < MIN_NODES):
-        while (lacking := MIN_NODES - int((owner == i).sum())) > 0:
-            largest = int(np.bincount(owner, minlength=num_owners).argmax())
-            spare = np.flatnonzero(owner == largest)[MIN_NODES:]
-            owner[spare[-lacking:]] = i
-    return owner
+    words = given.dtype.kind in "US" or all(isinstance(one, str) for one in given.tolist())
+    if not words and given.dtype.kind not in "iu":
+        raise DataError(
+            f"owner holds values of type {given.dtype}, but owners are whole numbers or names. "
+            "Every node needs one: fill in what is missing, and convert with astype(int)."
+        )
+    if not words and given.min() < 0:
+        first = int(np.flatnonzero(given < 0)[0])
+        raise DataError(
+            f"owner is {given[first]} at node {first}. Number owners from 0, and leave out of "
+            "the graph what belongs to nobody."
+        )
+    names, numbers = np.unique(given.astype(str) if words else given, return_inverse=True)
+    if num_owners not in (None, len(names)):
+        raise DataError(
+            f"owner names {counted(len(names), 'owner')}, but num_owners is {num_owners}. "
+            "Leave num_owners out."
+        )
+    return numbers.astype(np.int64), len(names)
 
 
 def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:
@@ -100,115 +132,13 @@ def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int)
     last = np.cumsum(np.bincount(owner, minlength=num_owners))
     nodes = tuple(frozen(ids.copy()) for ids in np.split(order, last[:-1]))
     subgraphs = graph.cut(nodes)
-    return Partition(subgraphs, nodes, missing_links(graph, subgraphs), how, seed)
+    splits = tuple(part.split for part in subgraphs) if graph.split else ()
+    return Partition(subgraphs, nodes, missing_links(graph, subgraphs), how, seed, splits)
 
 
 def missing_links(graph: Graph, subgraphs: Sequence[Graph]) -> int:
     """|ΔE| of Sec. 3.1: links of G that are in no subgraph."""
     return graph.num_links - sum(part.num_links for part in subgraphs)
-
-
-def louvain(graph: Graph, num_owners: int, seed: int) -> NodeIds:
-    """Louvain communities, packed into owners of similar size.
-
-    Note:
-        The paper only says "clusters of similar sizes". We take communities from the largest
-        down and give each to the owner it has the most links with, weighted by the room left
-        there. A community that fits nowhere is cut by Louvain again.
-    """
-    adjacency = graph.adjacency
-    capacity = int(np.ceil(ROOM * graph.num_nodes / num_owners))
-    owner = np.full(graph.num_nodes, -1, dtype=np.int32)
-    size = np.zeros(num_owners, dtype=np.int64)
-    draws = generator(seed, "louvain")
-    heap: list[tuple[int, int, NodeIds]] = []
-
-    def push(parts: list[NodeIds]) -> None:
-        for part in parts:
-            heapq.heappush(heap, (-len(part), int(part[0]), part))
-
-    push(communities(adjacency, np.arange(graph.num_nodes), draws))
-    while heap:
-        _, _, nodes = heapq.heappop(heap)
-        room = capacity - size
-        fits = room >= len(nodes)
-        if not fits.any():
-            push(communities(adjacency, nodes, draws))
-            continue
-        linked = linked_owners(graph, nodes, owner, num_owners)
-        score = np.where(fits, (linked + 1e-3) * room / capacity, -1.0)
-        best = int(score.argmax())
-        owner[nodes] = best
-        size[best] += len(nodes)
-    return owner
-
-
-def linked_owners(
-    graph: Graph, nodes: NodeIds, owner: NodeIds, num_owners: int
-) -> Float[Array, " M"]:
-    """How many links ``nodes`` have with each owner's nodes so far."""
-    links = np.zeros(num_owners + 1)
-    for some in chunks(len(nodes), graph.mean_degree):
-        near, _ = graph.neighbors_of(nodes[some])
-        links += np.bincount(owner[near] + 1, minlength=num_owners + 1)
-    return links[1:]  # 0 stands for nodes with no owner yet
-
-
-def metis(graph: Graph, num_owners: int, seed: int) -> NodeIds:
-    """METIS: balanced parts with few links between them."""
-    if sys.platform == "win32":
-        raise ConfigError("Partition 'metis' is not available on Windows. Use 'louvain'.")
-    import pymetis  # no wheel for Windows
-
-    options = pymetis.Options(seed=int(generator(seed, "metis").integers(2**31)))
-    adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
-    _, owner = pymetis.part_graph(num_owners, adjacency=adjacency, options=options)
-    return np.asarray(owner).astype(np.int64)
-
-
-def uniform(graph: Graph, num_owners: int, seed: int) -> NodeIds:
-    """Every node to a random owner; sizes differ by at most one."""
-    return generator(seed, "random").permutation(np.arange(graph.num_nodes) % num_owners)
-
-
-def label_skew(graph: Graph, num_owners: int, seed: int, concentration: float) -> NodeIds:
-    """Each class is spread over the owners by a draw from a Dirichlet distribution."""
-    draws = generator(seed, "label")
-    for _ in range(100):
-        owner = np.empty(graph.num_nodes, dtype=np.int64)
-        for c in range(-1, graph.num_classes):
-            nodes = draws.permutation(np.flatnonzero(graph.y == c))
-            share = draws.dirichlet(np.full(num_owners, concentration)).cumsum()[:-1]
-            for i, part in enumerate(np.split(nodes, (share * len(nodes)).astype(int))):
-                owner[part] = i
-        if np.bincount(owner, minlength=num_owners).min() >= MIN_NODES:
-            return owner
-    raise ConfigError(
-        f"Partition 'label:{concentration:g}' left an owner with fewer than {MIN_NODES} nodes "
-        f"in 100 draws for {num_owners} owners. Ask for fewer owners or a larger "
-        f"concentration, e.g. 'label:{concentration * 4:g}'."
-    )
-
-
-def checked_concentration(text: str) -> float:
-    """The Dirichlet concentration that follows ``label:``."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ConfigError(
-            f"Partition 'label:{text}': the concentration must be a number above 0, "
-            "e.g. 'label:0.5'."
-        )
-    return value
-
-
-WAYS: dict[str, Callable[[Graph, int, int], NodeIds]] = {
-    "louvain": louvain,
-    "metis": metis,
-    "random": uniform,
-}
 
 
 def label_counts(graph: Graph) -> Int[Array, " d_y"]:

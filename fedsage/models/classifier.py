@@ -1,4 +1,4 @@
-"""The trained classifier as a user holds it: predict, save, load. No pickle anywhere."""
+"""The trained classifier: predict, save, load, export. No pickle anywhere."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
+import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import nn
 
 from fedsage.config import Kernel, ModelConfig
-from fedsage.errors import DataError
+from fedsage.errors import ConfigError, DataError
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
-from fedsage.models.backbone import BACKBONES, Backbone, Shape, is_ours, named, new_model
-from fedsage.models.parameters import Logits, Parameters, under
+from fedsage.models.backbone import (
+    BACKBONES,
+    Backbone,
+    OwnModule,
+    Shape,
+    is_ours,
+    named,
+    new_model,
+)
+from fedsage.models.parameters import Hidden, Logits, Parameters, under
 from fedsage.registry import checksum, is_file
 from fedsage.rng import generator
 from fedsage.shapes import Array
@@ -31,9 +40,9 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NodeClassifier:
-    """F with its weights φ, the names of its classes and, for own tables, how to read them."""
+    """A trained classifier F with its weights φ and class names; it predicts and exports."""
 
     shape: Shape
     phi: Parameters
@@ -41,21 +50,78 @@ class NodeClassifier:
     schema: Schema | None = None
     scale: Scale | None = None  # of the numbers it was trained on
 
+    def __repr__(self) -> str:
+        """What it is, and what it takes and gives."""
+        weights = sum(weight.numel() for weight in self.phi.values())
+        return (
+            f"NodeClassifier({self.shape.model.backbone}, {self.shape.num_features:,} features "
+            f"→ {self.shape.num_classes} classes, {weights:,} weights)"
+        )
+
     def logits(self, graph: Graph) -> Logits:
-        """h^K of every node, from its full neighborhood."""
+        """The scores of every node before softmax, from its full neighborhood."""
+        return self.module().on_graph(self.fitting(graph))
+
+    def embeddings(self, graph: Graph) -> Hidden:
+        """h^K of every node: the row that the model's head turns into logits.
+
+        With ``model.head=direct`` there is no head, and these are the logits. A module of
+        your own needs a layer called ``head``.
+        """
+        model = self.module()
+        inside = model.module if isinstance(model, OwnModule) else model
+        head = getattr(inside, "head", None)
+        if not isinstance(head, nn.Module):
+            raise ConfigError(
+                f"{type(inside).__name__} has no layer called 'head'. Call its last layer "
+                "self.head: embeddings are what goes into it."
+            )
+        rows: list[Hidden] = []
+        hook = head.register_forward_pre_hook(lambda _, given: rows.append(given[0].detach()))
+        try:
+            model.on_graph(self.fitting(graph))
+        finally:
+            hook.remove()
+        return torch.cat(rows)
+
+    def to_pyg_module(self) -> nn.Module:
+        """The same classifier with PyG's ``SAGEConv``: ``module(x, edge_index)`` gives logits.
+
+        A module of your own is given back as it is, with the trained weights.
+        """
+        from fedsage.models.export import as_module, pyg_layer
+
+        return as_module(self.module(), pyg_layer, "to_pyg_module")
+
+    def to_onnx(self, path: Path | str) -> None:
+        """Write the classifier as ONNX: ``x`` and ``edge_index`` in, ``logits`` out.
+
+        It takes graphs of any size. Every link must be listed in both directions.
+        """
+        from fedsage.models.export import MeanLayer, as_module, write_onnx
+
+        module = as_module(self.module(), MeanLayer, "to_onnx")
+        write_onnx(module, self.shape.num_features, Path(path))
+
+    def module(self) -> Backbone:
+        """The model itself, with its weights."""
+        return build(self.shape, self.phi, "cpu", "torch")
+
+    def fitting(self, graph: Graph) -> Graph:
+        """The same graph; refuses one with other features."""
         if graph.num_features != self.shape.num_features:
             raise DataError(
                 f"The model was trained on {self.shape.num_features} features, but this graph "
                 f"has {graph.num_features}. Give a graph with the same feature columns."
             )
-        return build(self.shape, self.phi, "cpu", "torch").on_graph(graph)
+        return graph
 
     def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
-        """Softmax(h^K) of every node."""
+        """The probability of each class, for every node."""
         return np.asarray(self.logits(graph).softmax(dim=1).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
-        """The graph of tables, scaled as in training, or by themselves if no scale is kept."""
+        """The graph of tables; their numbers are scaled as in training."""
         if self.schema is not None and self.schema.sha256 != tables.schema.sha256:
             raise DataError(
                 "The model was trained with another schema.toml than that of these tables. "
@@ -111,7 +177,7 @@ def load_models(
 
     Args:
         folder: That of the run.
-        model: The class of a backbone of one's own, or the file that registers it, for models
+        model: The class of a backbone of your own, or the file that registers it, for models
             that were trained with one. What a folder names is never run by itself.
     """
     folder = Path(folder)

@@ -11,8 +11,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from fedsage.config import NeighGenConfig
+from fedsage.graph.arrays import squared_norms
 from fedsage.graph.attach import Generated
-from fedsage.graph.graph import Graph, squared_norms
+from fedsage.graph.graph import Graph
 from fedsage.graph.impair import Impaired, impair
 from fedsage.models.backbone import Shape, new_model
 from fedsage.models.gen_training import (

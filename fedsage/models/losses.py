@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedsage.graph.graph import dense_columns
+from fedsage.graph.arrays import dense_columns
 from fedsage.models.nearest import nearest, nearest_hidden
 from fedsage.models.parameters import Logits
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix

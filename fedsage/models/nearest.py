@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from fedsage.graph.graph import positions, squared_norms
+from fedsage.graph.arrays import positions, squared_norms
 from fedsage.kernels.door import nearest_rows
 from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
 

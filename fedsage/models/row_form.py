@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from fedsage.graph.graph import squared_norms
+from fedsage.graph.arrays import squared_norms
 from fedsage.shapes import FeatureRows, NodeFeatures, SparseMatrix
 
 ROWS_AT_A_TIME = 2048  # dense rows in memory at a time

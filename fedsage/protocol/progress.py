@@ -37,6 +37,8 @@ class Progress:
     best_round: int = -1
     best_validation: float = -1.0
     best_view: View = "plain"
+    top_round: int = -1  # with the best validation, whichever round is kept
+    top_validation: float = -1.0
 
 
 class Journal:

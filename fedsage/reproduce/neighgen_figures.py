@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsage.data.load import load
 from fedsage.graph.partition import label_counts, partition
-from fedsage.graph.split import split_nodes
+from fedsage.graph.split import split_labels
 from fedsage.paper import paper_values
 from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel
@@ -180,7 +180,7 @@ def gntk_bound(options: Options, run: RunCells) -> StudyOutput:
         chosen = generator(0, "gntk").permutation(graph.num_nodes)[:600]
         graph = graph.induced(np.sort(chosen))
     theta = gntk(graph, num_layers=1, num_transforms=1)
-    split = split_nodes(graph, 0.6, 0.2, 0, 0)
+    split = split_labels(graph.y, 0.6, 0.2, 0, 0)
     single = np.intersect1d(split.train, distinct_nodes(theta))
     points = [n for n in (50, 100, 200, 400, 800, 1200) if n <= len(single)]
     rows: list[TableRow] = []

@@ -1,4 +1,4 @@
-"""Several methods on the same graph, owners and seeds: means, spreads, the paper's values."""
+"""Several methods on the same seeds: means, standard deviations, the paper's values."""
 
 from __future__ import annotations
 

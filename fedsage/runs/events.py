@@ -1,4 +1,4 @@
-"""What happens in a run, as one kind of object: phases, rounds, and a way to stop."""
+"""Events of a run: a phase begins or ends, a round is over; and a way to stop."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class HistoryLine:
 
 
 def no_model() -> NodeClassifier | None:
-    """While graphs are mended there is none."""
+    """There is no model while graphs are being mended."""
     return None
 
 
 def too_late() -> None:
-    """What is over cannot be stopped."""
+    """A round of before a restart cannot stop anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """Something happened: a phase began or ended, training can begin, or a round is over.
+    """A phase begins or ends, training is ready to begin, or a round is over.
 
-    Callbacks of :func:`fedsage.run` get the rounds alone.
+    Callbacks of :func:`fedsage.run` are called after each round.
     """
 
     what: Literal["begins", "ends", "ready", "round"]
@@ -57,13 +57,13 @@ class Event:
 
     @property
     def history(self) -> HistoryLine:
-        """The round's line of history."""
+        """All numbers of the round, as in ``history.jsonl``."""
         assert self.line is not None, "only rounds have numbers"
         return self.line
 
     @property
     def round(self) -> int:
-        """Which round of its phase is over, from 0."""
+        """The number of the round within its phase, from 0."""
         return self.history.round
 
     @property
@@ -73,16 +73,16 @@ class Event:
 
     @property
     def validation(self) -> float | None:
-        """The accuracy of all owners' classifier on their validation nodes."""
+        """The shared classifier's accuracy on all validation nodes; None while mending."""
         return self.history.validation
 
     @property
     def model(self) -> NodeClassifier | None:
-        """All owners' classifier after this round; None while graphs are mended."""
+        """The shared classifier after this round; None while mending."""
         return self._model()
 
     def stop(self) -> None:
-        """Let this be the last round of its phase; the result is kept."""
+        """End this phase after this round. What was trained so far is kept."""
         self._stop()
 
 
@@ -90,14 +90,14 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 def ignore_event(event: Event) -> None:
-    """For callers that want no progress."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds by phase since it was made; what is paused counts in none.
+    """Measures the seconds of each phase; paused time counts in none.
 
-    A phase inside another one counts in the inner one alone.
+    Where a phase runs inside another one, its time counts in the inner one only.
     """
 
     observe: Observer = ignore_event

@@ -14,9 +14,9 @@ from fedsage.config import Config
 from fedsage.data.load import load, owner_folders
 from fedsage.data.owned import owners_in
 from fedsage.engines.inprocess import InProcessEngine
-from fedsage.errors import ConfigError, FedSageError
-from fedsage.evaluation.diagnostics import Mending, judge_mending
-from fedsage.evaluation.judge import Judgement, judge
+from fedsage.errors import ConfigError
+from fedsage.evaluation.diagnostics import Mending, mending_quality
+from fedsage.evaluation.evaluate import Evaluation, evaluate
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
@@ -29,35 +29,12 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import in_full, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
-from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch, ignore_event
-from fedsage.runs.record import Facts, RunRecord, average_local, owner_lines, record_of, sizes
+from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
+from fedsage.runs.record import Facts, average_local, owner_lines, record_of, sizes
+from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
 from fedsage.runs.train import Trained, share_picked, train
 from fedsage.threads import dense_threads
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunResult:
-    """What came out of a run: the numbers, the rounds, the models."""
-
-    record: RunRecord
-    history: list[HistoryLine]
-    models: list[NodeClassifier]
-
-    @property
-    def accuracy(self) -> dict[str, float | None]:
-        """``global`` and ``local``, as on the command line."""
-        return self.record.accuracy
-
-    @property
-    def model(self) -> NodeClassifier:
-        """The shared classifier."""
-        if len(self.models) > 1:
-            raise FedSageError(
-                f"{self.record.method} trained {len(self.models)} local models and no shared "
-                "one. Take one of result.models."
-            )
-        return self.models[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +56,7 @@ def run_config(
     checkpoint: Path | None = None,
     record: Path | None = None,
 ) -> RunResult:
-    """Load and cut the graph that ``config`` names, then train and judge."""
+    """Load and cut the graph that ``config`` names, then train and evaluate."""
     chosen_by_name(config)  # before anything is loaded
     watch = Stopwatch(observe)
     data = config.data
@@ -117,7 +94,7 @@ def execute(
     given: Given = AS_NAMED,
     record: Path | None = None,
 ) -> RunResult:
-    """Train by the method that ``config`` names, or by what is given; query test nodes.
+    """Train with the method in ``config``, or with what is given, and query test nodes.
 
     An event says when everything was found right and training can begin. Rounds are kept in
     the folder ``checkpoint``; a run that was stopped goes on from there. Messages are kept
@@ -139,7 +116,7 @@ def execute(
         observe(Event("ready", "training", kernel=kernel, carries=carries, steps=steps))
         if kernel == "fused":
             warm_up()
-    history: list[HistoryLine] = []
+    history = History()
 
     def on_event(event: Event) -> None:
         if event.line is not None:
@@ -154,22 +131,22 @@ def execute(
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
     models = [NodeClassifier(shape, one.classifier.phi, names) for one in trained.outcomes]
-    return RunResult(found, history, models)
+    return RunResult(found, history, models, config.model_dump(mode="json"))
 
 
 def check_recorded(setup: Setup, record: Path | None) -> None:
     """Refuse to keep messages where there are none."""
     if record is not None and setup.method.topology != "federated":
         raise ConfigError(
-            f"--record keeps what owners send, but with {setup.method.name} nothing leaves an "
-            "owner. Take fedsage or fedsage+, or leave it out."
+            f"--record keeps what owners send, but with {setup.method.name} owners send "
+            "nothing. Use fedsage or fedsage+, or leave out --record."
         )
 
 
 def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
     """Query test nodes, at owners and on the whole graph, and look at what was attached."""
     local = local_hits(setup, trained)
-    judged = judge_globally(setup, trained.outcomes)
+    evaluated = evaluate_globally(setup, trained.outcomes)
     mending = mending_found(setup, trained.owners)
     return Facts(
         method=setup.method.name,
@@ -180,8 +157,8 @@ def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
         class_names=setup.owners.subgraphs[0].class_names,
         per_owner=owner_lines(setup, local),
         missing_links=setup.owners.missing_links,
-        judgement=judged.get("test"),
-        validation_global=judged["val"].accuracy if "val" in judged else None,
+        evaluation=evaluated.get("test"),
+        validation_global=evaluated["val"].accuracy if "val" in evaluated else None,
         mending=mending,
         mended=mending is not None,
         resumed=trained.resumed,
@@ -196,7 +173,7 @@ def mending_found(setup: Setup, owners: Sequence[DataOwner]) -> Mending | None:
         return None
     parts = setup.owners
     picked = share_picked(owners)
-    return judge_mending(parts.subgraphs, mended, picked, setup.graph, parts.nodes)
+    return mending_quality(parts.subgraphs, mended, picked, setup.graph, parts.nodes)
 
 
 def steps_of_owners(setup: Setup) -> float | None:
@@ -226,7 +203,7 @@ def local_hits(setup: Setup, trained: Trained) -> list[float | None]:
     return [share_of_hits(hits, view) if hits.total else None for hits, view in found]
 
 
-def judge_globally(setup: Setup, outcomes: Sequence[Outcome]) -> dict[str, Judgement]:
+def evaluate_globally(setup: Setup, outcomes: Sequence[Outcome]) -> dict[str, Evaluation]:
     """Queries for test and for validation nodes on G, of those that there are."""
     if setup.graph is None:
         return {}
@@ -239,7 +216,7 @@ def judge_globally(setup: Setup, outcomes: Sequence[Outcome]) -> dict[str, Judge
     how = config.run.device, config.run.kernel
     models = [build(plan.shape, one.classifier.phi, *how) for one in outcomes]
     streams = [generator(plan.seed, "evaluate") for _ in parts]
-    found = judge(
+    found = evaluate(
         models, setup.graph, list(parts.values()), config.evaluation.inference,
         config.classifier.fanouts, streams,
     )  # fmt: skip

@@ -13,7 +13,9 @@ from typing import Any
 from fedsage.errors import ConfigError, DataError
 from fedsage.evaluation.diagnostics import mending_from
 from fedsage.files import PARTIAL, write_json
+from fedsage.layering import renamed
 from fedsage.machine import commit, machine, now, versions
+from fedsage.presets import RENAMED
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
 from fedsage.runs.recording import MESSAGES
@@ -39,12 +41,12 @@ class Provenance:
 def check_free(folder: Path, force: bool = False) -> None:
     """Refuse a folder that holds another run, unless forced."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder} is a file. Give a folder.")
+        raise ConfigError(f"{folder} is a file. Give a folder.")
     held = [name for name in OURS if (folder / name).exists()]
     if held and not force:
         raise ConfigError(
-            f"--out {folder} holds another run ({', '.join(held)}). Choose another folder, or "
-            "add --force to replace it."
+            f"{folder} holds another run ({', '.join(held)}). Choose another folder, or "
+            "replace it: --force, in Python force=True."
         )
 
 
@@ -62,7 +64,7 @@ def claim(folder: Path, resume: bool = False) -> None:
                 shutil.rmtree(folder / inside)
     except OSError as error:
         raise ConfigError(
-            f"--out {folder} cannot be written ({error.strerror}). Choose another folder."
+            f"{folder} cannot be written ({error.strerror}). Choose another folder."
         ) from None
 
 
@@ -155,8 +157,8 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 def check_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse to go on with a run under other settings, but for how long owners have."""
-    before = read_settings(folder)
-    for section, values in (before or {}).items():
+    before = renamed(read_settings(folder) or {}, RENAMED)
+    for section, values in before.items():
         for key, value in values.items() if section != "federation" else ():
             if (now := settings[section].get(key)) != value:
                 raise ConfigError(

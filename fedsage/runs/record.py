@@ -12,7 +12,7 @@ import torch
 
 from fedsage.config import Config
 from fedsage.evaluation.diagnostics import Mending
-from fedsage.evaluation.judge import Judgement
+from fedsage.evaluation.evaluate import Evaluation
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.machine import peak_rss_mb
 from fedsage.methods import Outcome
@@ -24,18 +24,19 @@ from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
 
 FORMAT = 2
+OWN = "own"  # the name of a graph that came without one
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLine:
-    """One owner at a glance."""
+    """The main numbers of one owner."""
 
     nodes: int | None
-    links: int | None  # what owners on other machines do not tell, nobody knows
+    links: int | None  # None where owners on other machines do not tell
     train: int | None
     val: int | None
     test: int | None
-    skew: float | None  # of its labels: total variation from everyone's
+    skew: float | None  # of its labels: total variation distance from all labels
     labels: list[int]  # nodes of each class
     local: float | None  # accuracy on its own test nodes, if it has any
     name: str | None = None
@@ -92,7 +93,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run found beside its classifiers; a federation's server knows less of it."""
+    """What a run found besides its classifiers; in a federation, the server knows less."""
 
     method: str
     owners: int
@@ -102,7 +103,7 @@ class Facts:
     class_names: tuple[str, ...]
     per_owner: list[OwnerLine]
     missing_links: int | None = None
-    judgement: Judgement | None = None  # queries for test nodes on the whole graph
+    evaluation: Evaluation | None = None  # queries for test nodes on the whole graph
     validation_global: float | None = None
     mending: Mending | None = None
     mended: bool = True  # whether there is more than one graph to query
@@ -119,7 +120,7 @@ def record_of(
     facts: Facts,
 ) -> RunRecord:
     """All that ``run --json`` prints."""
-    judged = facts.judgement
+    evaluated = facts.evaluation
     return RunRecord(
         method=facts.method,
         dataset=config.data.dataset,
@@ -130,8 +131,8 @@ def record_of(
         engine=config.run.engine,
         backbone=BACKBONES.find(config.model.backbone).name,
         privacy=OPEN | {"level": "sums" if in_sums(config) else "open"},
-        accuracy={"global": judged.accuracy if judged else None, "local": facts.local},
-        macro_f1=judged.macro_f1 if judged else None,
+        accuracy={"global": evaluated.accuracy if evaluated else None, "local": facts.local},
+        macro_f1=evaluated.macro_f1 if evaluated else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,
         cpu_seconds_by_phase=watch.cpu,
@@ -145,11 +146,11 @@ def record_of(
         round=round(float(np.mean([outcome.round for outcome in outcomes]))),
         validation=float(np.mean([outcome.validation for outcome in outcomes])),
         validation_global=facts.validation_global,
-        risk=judged.risk if judged else None,
+        risk=evaluated.risk if evaluated else None,
         class_names=facts.class_names,
-        recall=judged.recall.tolist() if judged else None,
-        confusion=judged.confusion.tolist() if judged else None,
-        labels=labels_of(judged) if judged else None,
+        recall=evaluated.recall.tolist() if evaluated else None,
+        confusion=evaluated.confusion.tolist() if evaluated else None,
+        labels=labels_of(evaluated) if evaluated else None,
         per_owner=facts.per_owner,
         mending=facts.mending,
         view=common_view(outcomes) if facts.mended else "plain",
@@ -196,16 +197,16 @@ def sizes(setup: Setup) -> dict[str, int]:
     }
 
 
-def labels_of(judgement: Judgement) -> dict[str, list[float]]:
+def labels_of(evaluation: Evaluation) -> dict[str, list[float]]:
     """True and predicted label distributions of the test nodes."""
     return {
-        "true": judgement.true_labels.tolist(),
-        "predicted": judgement.predicted_labels.tolist(),
+        "true": evaluation.true_labels.tolist(),
+        "predicted": evaluation.predicted_labels.tolist(),
     }
 
 
 def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
-    """Every owner at a glance."""
+    """The main numbers of every owner."""
     owners = setup.owners
     parts = zip(
         owners.subgraphs, setup.splits, label_skew_of(owners).tolist(), local, strict=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from torch.nn import Module
@@ -16,10 +15,9 @@ from fedsage.graph.partition import Partition
 from fedsage.layering import Settings
 from fedsage.methods import Method
 from fedsage.models.backbone import is_ours, named
-from fedsage.models.classifier import load_models, save_models
 from fedsage.protocol.server import Rule, named_rule
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
-from fedsage.runs.execute import Given, RunResult, execute, run_config
+from fedsage.runs.execute import Given, execute, run_config
 from fedsage.runs.folder import (
     CHECKPOINT,
     RESULT,
@@ -29,11 +27,12 @@ from fedsage.runs.folder import (
     check_same_settings,
     claim,
     end_checkpoint,
-    read_history,
-    read_record,
-    write_result,
     write_settings,
 )
+from fedsage.runs.record import OWN
+from fedsage.runs.result import RunResult, load_result, write
+from fedsage.runs.setup import chosen_by_name, num_rounds
+from fedsage.runs.shown import shown
 from fedsage.runs.track import Tracking, check_trackers, track
 
 RUN = RunConfig()
@@ -45,7 +44,7 @@ def run(
     preset: str = RUN.preset,
     seed: int = RUN.seed,
     evaluate_on: Graph | None = None,
-    dataset: str = "own",
+    dataset: str = OWN,
     settings: Settings | None = None,
     model: str | type[Module] | None = None,
     aggregate: str | Rule | None = None,
@@ -56,32 +55,39 @@ def run(
     resume: bool = False,
     force: bool = False,
     record: bool = False,
+    track: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> RunResult:
-    """Train ``method`` on the owners' subgraphs and judge it.
+    """Train ``method`` on the owners' subgraphs and evaluate it.
 
     Args:
         owners: From :func:`fedsage.partition`.
         method: ``fedsage+``, ``fedsage``, ``locsage+``, ``locsage``, ``globsage``, ``oracle``,
             or ``fedsage+WAY`` to fix how it mends (``fedsage methods`` lists them all). Or a
-            :class:`fedsage.Method` of one's own, or the path of the file that registers it.
+            :class:`fedsage.Method` of your own, or the path of the file that registers it.
         preset: ``best`` or ``paper``.
-        seed: All draws of training come from it; also the split of each owner's nodes.
+        seed: Decides all random choices: the first weights, the batches, and the split of each
+            owner's nodes unless the graph has one of its own.
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
         dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
         model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
-            ``torch.nn.Module`` of one's own with ``__init__(self, num_features, num_classes)``
+            ``torch.nn.Module`` of your own with ``__init__(self, num_features, num_classes)``
             and ``forward(x, edge_index)``; or the file that registers it.
-        aggregate: How one classifier is made of many: a name, a file, or a function of the
-            owners' weights and how much each owner weighs.
+        aggregate: How the owners' classifiers become one: the name of a rule, a file, or a
+            function ``rule(updates, weights)``.
         privacy: ``open``, or ``sums``: the server sees only sums over owners.
-        secrets: What each owner draws by beside the seed, as kits of a federation have one.
+        secrets: One word per owner that changes its random choices, as in federations.
         callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
             ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
-        out: A folder for the result; the same as the command line writes.
-        resume: Go on with the run in ``out`` that was stopped.
+        out: A folder for the result, with the same files that the command line writes.
+        resume: Continue the run in ``out`` that was stopped.
         force: Replace what ``out`` holds.
         record: Keep every message in ``out``, for ``fedsage audit``.
+        track: Trackers that get rounds and results: ``tensorboard``, or another one that
+            ``fedsage methods`` lists. They need ``out``.
+        progress: Whether to show each round. By default rounds are shown in notebooks and at
+            a prompt, and not in scripts.
     """
     own = method if isinstance(method, Method) else None
     rule = aggregate if callable(aggregate) else None
@@ -93,6 +99,7 @@ def run(
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
     config = load_config(settings or {}, {"data": data}, chosen, more, preset=preset)
     folder = Path(out) if out is not None else None
+    chosen_method, *_ = chosen_by_name(config, own)
 
     def go(observe: Observer) -> RunResult:
         checkpoint = folder / CHECKPOINT if folder else None
@@ -104,15 +111,22 @@ def run(
         )  # fmt: skip
 
     def observe(event: Event) -> None:
+        see(event)
         for callback in callbacks if event.what == "round" else ():
             callback(event)
 
-    if folder is None:
-        if resume or force or record:
-            raise ConfigError("resume, force and record need out, the folder of the run.")
-        return go(observe)
+    if folder is None and (resume or force or record or track):
+        raise ConfigError(
+            "resume, force, record and track need a folder for the run. Add out='runs/mine'."
+        )
     check_whole_recording(record, resume)
-    return into_folder(go, config, folder, observe, force, resume, command="fedsage.run(…)")
+    label, total = f"{chosen_method.name}, seed {seed}", num_rounds(config, chosen_method)
+    with shown(progress, label, total, owners.num_owners) as see:
+        if folder is None:
+            return go(observe)
+        return into_folder(
+            go, config, folder, observe, force, resume, track, command="fedsage.run(…)"
+        )
 
 
 def run_into(
@@ -139,8 +153,8 @@ def check_whole_recording(record: bool, resume: bool) -> None:
     """Refuse to record half of a run."""
     if record and resume:
         raise ConfigError(
-            "A run that was stopped cannot be recorded: messages of before are missing. Leave "
-            "out --record, or start a new run."
+            "A resumed run cannot be recorded: its earlier messages are missing. Leave out "
+            "--record, or start a new run."
         )
 
 
@@ -196,27 +210,3 @@ def recorded(
             observe(event)
 
         yield recorder, lambda: tracking
-
-
-def write(result: RunResult, folder: Path, provenance: Provenance) -> None:
-    """The models and the record, in that order."""
-    save_models(result.models, folder)
-    write_result(folder, result.record, provenance)
-
-
-def save(result: RunResult, folder: Path | str) -> None:
-    """Write a result as ``fedsage run --out`` does."""
-    folder = Path(folder)
-    check_free(folder)
-    claim(folder)
-    for line in result.history:
-        append_history(folder, line)
-    record = replace(result.record, out=str(folder))
-    write(replace(result, record=record), folder, Provenance({}, "fedsage.save(…)"))
-
-
-def load_result(folder: Path | str, model: str | type[Module] | None = None) -> RunResult:
-    """The result in a run's folder; ``model`` is needed for a backbone of one's own."""
-    folder = Path(folder)
-    record = read_record(folder)
-    return RunResult(record, read_history(folder), load_models(folder, model))

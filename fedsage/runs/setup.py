@@ -13,7 +13,7 @@ from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, label_counts
-from fedsage.graph.split import Split, split_nodes
+from fedsage.graph.split import Split
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
@@ -23,6 +23,7 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
+from fedsage.readable import counted
 from fedsage.rng import with_secret
 
 TRAINING = procedures_in(DataOwner.__module__, local_change_c.module)
@@ -58,11 +59,9 @@ def prepare(
     """
     seed, data = config.run.seed, config.data
     chosen, way, by_name = chosen_by_name(config, method)
-    given = owners.splits or (None,) * owners.num_owners
     seeds = own_seeds(seed, secrets, owners.num_owners)
     splits = [
-        own or split_nodes(subgraph, data.train, data.val, seeds[i], i)
-        for i, (subgraph, own) in enumerate(zip(owners.subgraphs, given, strict=True))
+        owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
     ]
     check_device(config.run.device)
     check_whole(owners, graph)
@@ -103,6 +102,13 @@ def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method
     return chosen, chosen.way(config.mend.how), rule
 
 
+def num_rounds(config: Config, method: Method) -> int:
+    """Rounds of both phases, for all local models; fewer where training stops early."""
+    models = config.data.owners if method.topology == "alone" else 1
+    mending = method.way(config.mend.how).rounds(config)
+    return (mending + config.classifier.rounds_c) * models
+
+
 def plan_of(
     config: Config,
     method: Method,
@@ -118,7 +124,7 @@ def plan_of(
     own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
     for name in TRAINING.keys() & (way.asks | own).keys():
         if (way.asks | own)[name] is not TRAINING[name]:
-            raise ConfigError(f"'{name}' is a procedure of every run. Call yours otherwise.")
+            raise ConfigError(f"'{name}' is a procedure of every run. Give yours another name.")
     given = own | way.asks | TRAINING
     if in_sums(config):
         from fedsage.protocol.masking import make_keys  # cryptography takes time to load
@@ -216,10 +222,11 @@ def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
         )
     idle = [i for i, split in enumerate(splits) if not len(split.train)]
     if idle:
+        nodes, lacks = owners.nodes[idle[0]], "for training" if owners.splits else "labelled"
         raise DataError(
-            f"Owner {idle[0]} has {owners.subgraphs[idle[0]].num_nodes} nodes but none of them "
-            "is labelled, so it has nothing to train on. Label some of them, ask for fewer "
-            "owners, or take --partition random."
+            f"Owner {idle[0]} has {counted(len(nodes), 'node')}, but none of them is {lacks}, "
+            "so it has nothing to train on. Label some of them, ask for fewer owners, or take "
+            "--partition random."
         )
     trained = np.bincount(
         np.concatenate([graph.y[split.train] for graph, split in pairs]),

@@ -31,7 +31,7 @@ from fedsage.runs.setup import Setup, data_owners
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """What came out of training, before it is judged."""
+    """What came out of training, before it is evaluated."""
 
     outcomes: list[Outcome]
     traffic: dict[Phase, Traffic]  # that crossed a boundary

@@ -17,7 +17,8 @@ from jaxtyping import Float64, Int
 from scipy.sparse import csr_array, hstack
 
 from fedsage.errors import DataError
-from fedsage.graph.graph import Graph, frozen
+from fedsage.graph.arrays import frozen
+from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 from fedsage.tables.digits import exact_sum

@@ -10,7 +10,7 @@ import pytest
 from fedsage.data.load import load, load_owner_tables
 from fedsage.data.npz import content_sha256
 from fedsage.graph.partition import partition
-from fedsage.graph.split import split_nodes
+from fedsage.graph.split import split_labels
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.tables.schema import read_schema
 from fedsage.tables.tables import graph_of, pooled_scale, read_tables
@@ -108,7 +108,7 @@ def test_what_split_writes_is_read_back_bit_by_bit(fedsage: Call, format: str) -
         return
     for i, tables in enumerate(load_owner_tables("o")):
         assert tables.ids == tuple(str(v) for v in part.nodes[i])
-        split = split_nodes(part.subgraphs[i], 0.6, 0.2, 0, i)
+        split = split_labels(part.subgraphs[i].y, 0.6, 0.2, 0, i)
         assert tables.split is not None
         for name in ("train", "val", "test"):
             assert np.array_equal(getattr(tables.split, name), getattr(split, name))

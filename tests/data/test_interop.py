@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import networkx as nx
@@ -11,6 +12,7 @@ import torch
 from fedsage.data.npz import content_sha256
 from fedsage.errors import DataError, DataErrors
 from fedsage.graph.graph import Graph
+from fedsage.graph.partition import partition
 from fedsage.tables.schema import Feature, Schema
 
 
@@ -128,3 +130,71 @@ def test_tables_in_memory_are_checked_by_row() -> None:
         Graph.from_tables(NODES, {"source": [1], "target": [7]})
     with pytest.raises(DataErrors, match="edges: int is not a table"):
         Graph.from_tables(NODES, 3)
+
+
+def thirds(graph: Graph) -> dict[str, torch.Tensor]:
+    """Masks as PyG has them."""
+    third = torch.arange(graph.num_nodes) % 3
+    return {f"{part}_mask": third == k for k, part in enumerate(("train", "val", "test"))}
+
+
+def test_masks_of_pyg_become_the_split_of_every_owner(graph: Graph) -> None:
+    whole = Graph.from_pyg(pyg(graph, **thirds(graph)), graph.class_names)
+    assert whole.split is not None and whole.split.val.tolist() == list(range(1, 60, 3))
+    part = partition(whole, 3, "random", 0)
+    for ids, split in zip(part.nodes, part.splits, strict=True):
+        assert split is not None
+        assert set(ids[split.train] % 3) == {0} and set(ids[split.test] % 3) == {2}
+    assert sum(len(split.val) for split in part.splits if split) == 20
+    assert Graph.from_pyg(pyg(graph, **thirds(graph)), split=None).split is None
+
+
+def test_of_several_splits_one_is_chosen_and_the_others_are_named(graph: Graph) -> None:
+    masks = {
+        name: torch.stack([mask, mask.roll(1)], dim=1) for name, mask in thirds(graph).items()
+    }
+    with pytest.warns(UserWarning, match=r"left out: 1 more split \(took split 1\)"):
+        second = Graph.from_pyg(pyg(graph, **masks), split=1)
+    assert second.split is not None and second.split.train[0] == 1
+    with pytest.raises(DataError, match=r"the masks hold 2 splits. Take 0 to 1, or None"):
+        Graph.from_pyg(pyg(graph, **masks), split=2)
+    masks["test_mask"] = torch.zeros(60, dtype=torch.bool)  # the same in all splits
+    with pytest.warns(UserWarning, match="1 more split"):
+        assert repr(Graph.from_pyg(pyg(graph, **masks)).split).endswith("0 test)")
+
+
+def test_what_a_pyg_graph_loses_is_said(graph: Graph) -> None:
+    links = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 3]])
+    data = pyg(graph, edge_index=links, edge_weight=torch.ones(4), pos=torch.zeros(60, 2))
+    words = "left out: edge_weight, pos, 1 link from a node to itself, directions of links"
+    with pytest.warns(UserWarning, match=words):
+        assert Graph.from_pyg(data).num_links == 2
+
+
+def test_a_split_of_ones_own_is_checked(graph: Graph) -> None:
+    with pytest.raises(DataError, match=r"mask train has shape \(3,\).*60 nodes"):
+        graph.with_split([True, False, True], [], [])
+    with pytest.raises(DataError, match=r"1 node in more than one part.*node 3 \(in train and"):
+        graph.with_split([1, 3], [3], [4])
+    with pytest.raises(DataError, match="test names node 60, but nodes are numbered 0 to 59"):
+        graph.with_split([1], [2], [60])
+    with pytest.raises(DataError, match="Give a mask of True and False, or a list"):
+        graph.with_split([0.5], [2], [3])
+    bare = replace(graph, y=np.where(np.arange(60) == 7, -1, graph.y))
+    with pytest.raises(DataError, match=r"val holds 1 node without a label.*node 7"):
+        bare.with_split([1], [7], [3])
+
+
+def test_a_graph_goes_to_pyg_and_back(graph: Graph) -> None:
+    pytest.importorskip("torch_geometric")
+    whole = graph.with_split(range(20), range(20, 40), range(40, 60))
+    for dense in (True, False):
+        data = whole.to_pyg(dense)
+        data.validate()
+        assert data.num_edges == 2 * graph.num_links and data.is_undirected()
+        back = Graph.from_pyg(data, graph.class_names)
+        assert np.array_equal(back.indices, graph.indices) and np.array_equal(back.y, graph.y)
+        x = back.x if dense else back.x.toarray()
+        assert np.array_equal(x, graph.x.toarray())
+        assert back.split is not None and back.split.test.tolist() == list(range(40, 60))
+    assert partition(whole, 2, "random").subgraphs[0].to_pyg().train_mask.sum() > 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.evaluation.judge import aggregated_risk
+from fedsage.evaluation.evaluate import aggregated_risk
 from fedsage.evaluation.metrics import (
     accuracy,
     confusion,

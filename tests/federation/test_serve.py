@@ -38,7 +38,8 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure
 from fedsage.protocol.wire import decode, encode, unpacked
 from fedsage.runs.events import HistoryLine, Observer, ignore_event
-from fedsage.runs.execute import RunResult, run_config
+from fedsage.runs.execute import run_config
+from fedsage.runs.result import RunResult
 from tests.federation.conftest import (
     NAMES,
     TINY,
@@ -612,3 +613,20 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
     assert asdict(lines[1])["without"][0]["owner"] == 2
     with pytest.raises(ProtocolError, match="2 of 3 owners gave a usable answer"):
         serve(config, Away(sites()), NAMES, "r2", "1.0", tmp_path / "s2", ignore_event)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", ["open", "sums"])
+def test_the_server_stops_early_when_validation_no_longer_improves(
+    privacy: str, sites: Make, hospitals: Path, tmp_path: Path
+) -> None:
+    how = {"classifier": {"rounds_c": 30, "patience": 2}, "privacy": {"level": privacy}}
+    config = config_for("fedsage", traffic=traffic_of("low-rank", rank=1), **how)
+    lines: list[HistoryLine] = []
+    engine, folder = SiteEngine(sites()), tmp_path / "server"
+    there = serve(config, engine, NAMES, "r1", "1.0", folder, into(lines))
+    seen = [line.validation or 0.0 for line in lines]
+    assert len(seen) < 30 and seen.index(max(seen)) == len(seen) - 3
+    here = in_process(config, hospitals)
+    assert len(here.history) == len(seen)
+    assert there.record.model_sha256 == here.record.model_sha256

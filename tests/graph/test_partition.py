@@ -5,10 +5,10 @@ import pytest
 
 from fedsage.data.load import load
 from fedsage.data.synthetic import synthetic
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, DataError
+from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import (
-    assign,
     by_owner,
     label_skew_of,
     missing_links,
@@ -120,3 +120,42 @@ def test_owners_hold_what_their_nodes_induce(graph: Graph) -> None:
         assert cut.indices.tolist() == expected.indices.tolist()
         assert cut.y.tolist() == graph.y[ids].tolist() and (cut.x != graph.x[ids]).nnz == 0
     assert part.missing_links == sum(owner[a] != owner[b] for a, b in graph.links.T)
+
+
+def test_owners_can_be_ones_own(larger: Graph) -> None:
+    names = np.array(["south", "north", "west"])[np.arange(600) % 3]
+    by_name, by_number = (
+        partition(larger, owner=names),
+        partition(larger, owner=(names == "west") + 0),
+    )
+    assert by_name.num_owners == 3 and by_name.how == "own"
+    assert [set(names[ids]) for ids in by_name.nodes] == [{"north"}, {"south"}, {"west"}]
+    assert by_number.num_owners == 2
+    own = assign(larger, 4, "random", 0)
+    ours = partition(larger, 4, "random", 0)
+    for mine, theirs in zip(partition(larger, owner=list(own)).nodes, ours.nodes, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_what_is_wrong_with_owners_of_ones_own_is_said(larger: Graph) -> None:
+    with pytest.raises(DataError, match=r"owner has shape \(3,\), but the graph has 600 nodes"):
+        partition(larger, owner=[0, 1, 2])
+    with pytest.raises(DataError, match="owner is -1 at node 5"):
+        partition(larger, owner=np.where(np.arange(600) == 5, -1, 0))
+    with pytest.raises(DataError, match=r"type float64.*whole numbers or names"):
+        partition(larger, owner=np.full(600, np.nan))
+    with pytest.raises(DataError, match="names 2 owners, but num_owners is 3"):
+        partition(larger, 3, owner=np.arange(600) % 2)
+    with pytest.raises(ConfigError, match="num_owners=3, or owner=vector"):
+        partition(larger)
+
+
+def test_a_partition_and_a_graph_say_what_they_are_in_a_line(larger: Graph) -> None:
+    part = partition(larger, 9, "random", 0)
+    assert repr(part).startswith("Partition(9 random owners of 67, 67, 67, 67, 67, …, 66 nodes")
+    assert f"{part.missing_links:,} links between owners)" in repr(part)
+    assert repr(larger).startswith("Graph(600 nodes, ")
+    assert "50 features (sparse), 4 classes)" in repr(larger)
+    assert "Split(1 train, 0 val, 2 test)" in repr(larger.with_split([0], [], [1, 2]))
+    for shown in (part._repr_html_(), larger._repr_html_()):
+        assert shown.count("<tr>") == shown.count("</tr>") > 4 and len(shown) < 2000

@@ -14,9 +14,10 @@ from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner, partition
-from fedsage.graph.split import split_nodes
+from fedsage.graph.split import split_labels
 from fedsage.runs.events import Stopwatch
-from fedsage.runs.execute import RunResult, execute
+from fedsage.runs.execute import execute
+from fedsage.runs.result import RunResult
 from fedsage.runs.run import run
 from fedsage.runs.setup import prepare
 from tests.small import SMALL, exchange_on, owners_of
@@ -36,7 +37,7 @@ def relabelled(graph: Graph, owners: Partition, parts: tuple[str, ...]) -> Parti
     owner = np.empty(graph.num_nodes, dtype=np.int64)
     for i, (subgraph, ids) in enumerate(zip(owners.subgraphs, owners.nodes, strict=True)):
         owner[ids] = i
-        split = split_nodes(subgraph, 0.6, 0.2, 0, i)
+        split = split_labels(subgraph.y, 0.6, 0.2, 0, i)
         for part in parts:
             nodes = ids[getattr(split, part)]
             y[nodes] = (y[nodes] + 1) % graph.num_classes

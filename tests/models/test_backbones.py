@@ -35,7 +35,7 @@ from fedsage.models.parameters import Stacked, parameters_of, sha256_of
 from fedsage.models.row_form import like_real_rows, row_form_of
 from fedsage.models.train import train_epoch
 from fedsage.rng import generator
-from fedsage.runs.execute import RunResult
+from fedsage.runs.result import RunResult
 from tests.graph.test_sampling import with_isolated
 from tests.models.conftest import everyone, shape_of
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from fedsage.graph.graph import Graph, squared_norms
+from fedsage.graph.arrays import squared_norms
+from fedsage.graph.graph import Graph
 from fedsage.graph.impair import impair
 from fedsage.models.losses import (
     classification_loss,

@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 
 from fedsage.config import NeighGenConfig
-from fedsage.graph.graph import squared_norms
+from fedsage.graph.arrays import squared_norms
 from fedsage.kernels.door import WIDTHS, spans
 from fedsage.models.nearest import nearest
 from fedsage.models.neighgen import FGen

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedsage.config import NeighGenConfig
+from fedsage.graph.arrays import squared_norms
 from fedsage.graph.attach import Generated, mend
-from fedsage.graph.graph import Graph, squared_norms
+from fedsage.graph.graph import Graph
 from fedsage.graph.impair import impair
 from fedsage.models.backbone import feature_rows
 from fedsage.models.gen_training import draw_batch, generated_neighbors, joint_losses

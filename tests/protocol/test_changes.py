@@ -225,15 +225,6 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
         torch.testing.assert_close(found, weight - common.phi[name], rtol=1e-5, atol=1e-7)
 
 
-def test_patience_ends_training_early() -> None:
-    def rounds(patience: int) -> int:
-        traffic = {"how": "low-rank", "patience": patience}
-        more = {"classifier": {"rounds_c": 30}, "traffic": traffic}
-        return len(run_config(load_config(SMALL, more)).history)
-
-    assert rounds(0) >= 30 > rounds(2)
-
-
 def test_alone_nothing_is_sent_by_changes() -> None:
     for method in ("locsage", "globsage"):
         results = [

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, issparse
 
-from fedsage.data.load import load, load_owner_tables, load_split, owner_folders, tables_folder
-from fedsage.data.npz import content_sha256, save_graph
+from fedsage.data.load import load, load_owner_tables, owner_folders, tables_folder
+from fedsage.data.npz import content_sha256, load_graph, save_graph
 from fedsage.data.owned import load_owners
 from fedsage.errors import DataError, DataErrors
 from fedsage.graph.graph import Graph
-from fedsage.graph.split import split_nodes
+from fedsage.graph.split import split_labels
 from fedsage.rng import generator
 from fedsage.tables.cells import read_cells
 from fedsage.tables.schema import Feature, Schema
@@ -103,7 +103,7 @@ def test_a_graph_survives_its_tables_bit_by_bit(
     tmp_path: Path, graph: Graph, format: str, kind: str
 ) -> None:
     whole = graph if kind == "sparse" else dense()
-    split = split_nodes(whole, 0.6, 0.2, 0, 0)
+    split = split_labels(whole.y, 0.6, 0.2, 0, 0)
     ids = [f"n{v}" for v in range(whole.num_nodes)]
     write_tables(tables_of(whole, ids, split), tmp_path, format)  # type: ignore[arg-type]
     tables = read_tables(tmp_path)
@@ -422,10 +422,10 @@ def test_owners_share_one_schema(tmp_path: Path) -> None:
 
 def test_a_split_stands_beside_a_graph_in_its_file(tmp_path: Path, graph: Graph) -> None:
     save_graph(graph, tmp_path / "g.npz")
-    assert load_split(tmp_path / "g.npz") is None
-    split = split_nodes(graph, 0.6, 0.2, 0, 0)
-    save_graph(graph, tmp_path / "g.npz", train=split.train, val=split.val, test=split.test)
-    back = load_split(tmp_path / "g.npz")
+    assert load_graph(tmp_path / "g.npz").split is None
+    split = split_labels(graph.y, 0.6, 0.2, 0, 0)
+    save_graph(graph.with_split(split.train, split.val, split.test), tmp_path / "g.npz")
+    back = load_graph(tmp_path / "g.npz").split
     assert back is not None and np.array_equal(back.val, split.val)
 
 

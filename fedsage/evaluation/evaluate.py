@@ -25,7 +25,7 @@ from fedsage.shapes import Array, NodeIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judgement:
+class Evaluation:
     """What the test queries on G say of one classifier, or of several on average."""
 
     accuracy: float
@@ -37,46 +37,46 @@ class Judgement:
     predicted_labels: Float[Array, " d_y"]
 
 
-def judge(
+def evaluate(
     models: Sequence[Backbone],
     graph: Graph,
     parts: Sequence[Sequence[NodeIds]],
     inference: Inference,
     fanouts: Sequence[int],
     generators: Sequence[np.random.Generator],
-) -> list[Judgement]:
+) -> list[Evaluation]:
     """Query every model for nodes of all owners on G, and average over models.
 
     Args:
         models: One shared model, or the local models of LocSage.
         graph: G.
-        parts: What to judge, e.g. test nodes: for each owner its nodes, by index in G.
+        parts: What to ask for, e.g. test nodes: for each owner its nodes, by index in G.
         inference: Whether neighborhoods are full or sampled.
         fanouts: How many neighbors are drawn, by layer, if they are sampled.
         generators: Where sampled neighborhoods come from, one for each part.
 
     Returns:
-        One judgement a part.
+        One evaluation for each part.
     """
     nodes = [np.concatenate(list(owned)) for owned in parts]
     logits = [
         query_each(model, graph, nodes, inference, fanouts, generators) for model in models
     ]
     return [
-        judgement_of([one[k].cpu() for one in logits], graph, owned)
+        evaluation_of([one[k].cpu() for one in logits], graph, owned)
         for k, owned in enumerate(parts)
     ]
 
 
-def judgement_of(
+def evaluation_of(
     logits: Sequence[Float[torch.Tensor, "n d_y"]], graph: Graph, owned: Sequence[NodeIds]
-) -> Judgement:
+) -> Evaluation:
     """What the logits of each model say, for the nodes of all owners in turn."""
     y = graph.y[np.concatenate(list(owned))]
     owner = np.repeat(np.arange(len(owned)), [len(nodes) for nodes in owned])
     answers = [np.asarray(one.argmax(dim=1)) for one in logits]
     counts = [confusion(y, one, graph.num_classes) for one in answers]
-    return Judgement(
+    return Evaluation(
         accuracy=float(np.mean([accuracy(one) for one in counts])),
         macro_f1=float(np.mean([macro_f1(one) for one in counts])),
         risk=float(np.mean([aggregated_risk(one, y, owner) for one in logits])),

@@ -1,0 +1,36 @@
+"""What the presets ``paper`` and ``best`` set, and what settings were once called."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from fedsage.layering import Settings
+
+Preset: TypeAlias = Literal["paper", "best"]
+RENAMED = {"traffic.patience": "classifier.patience"}  # old names are still understood
+
+# The defaults in ``config.py`` are the paper's settings.
+PRESETS: dict[Preset, Settings] = {
+    "paper": {},
+    "best": {
+        "model": {"head": "relu", "dropout": 0.3},
+        "classifier": {
+            "eta": 3e-3,
+            "weight_decay": 5e-4,
+            "weighting": "nodes",
+            "selection": "validation",
+        },
+        "mend": {"how": "subspace", "mix": "rounds", "queries": "auto"},
+        "neighgen": {
+            "fresh": True,
+            "local_steps": 3,
+            "eta": 3e-3,
+            "counts": "draw",
+            "at_least": 1,
+            "keep_words": True,
+            "match_norms": True,
+        },
+        "traffic": {"how": "low-rank"},
+        "evaluation": {"inference": "full"},
+    },
+}

@@ -23,12 +23,18 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about one or more runs; it opens without a network."""
+    path = out or runs[0] / "report.html"
+    many, num_bytes = write_page(runs, path)
+    print(f"{path}: {counted(many, 'run')}, {num_bytes / 1000:.0f} kB")
+
+
+def write_page(runs: list[Path], path: Path) -> tuple[int, int]:
+    """Write the page; how many runs are in it, and how many bytes it has."""
     from fedsage.files import write_atomically
     from fedsage.report.page import page
     from fedsage.report.read import read_runs
 
     found = read_runs(runs)
-    path = out or runs[0] / "report.html"
     text = page(found).encode()
     write_atomically(path, lambda file: file.write(text))
-    print(f"{path}: {counted(len(found), 'run')}, {len(text) / 1000:.0f} kB")
+    return len(found), len(text)

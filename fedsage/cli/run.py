@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="also send curves and results to tensorboard or mlflow; repeatable"
+        metavar="NAME",
+        help="also send curves, results and files to tensorboard, mlflow or wandb; repeatable",
     ),
 ]
 
@@ -187,6 +188,7 @@ def run_into(
     record: bool = False,
 ) -> RunRecord:
     """One run with progress on stderr and its files in ``folder``."""
+    from fedsage.cli.report import write_page
     from fedsage.methods import find_method
     from fedsage.runs.folder import RESULT
     from fedsage.runs.run import run_into as run_in_folder
@@ -201,8 +203,9 @@ def run_into(
     with rounds(label, num_rounds(settings)) as progress:
         observe = Shown(progress, settings.data.owners)
         result = run_in_folder(
-            settings, folder, observe, force, resume, trackers, command, record
-        )
+            settings, folder, observe, force, resume, trackers, command, record,
+            lambda place: write_page([place], place / "report.html"),
+        )  # fmt: skip
     return result.record
 
 

@@ -1,4 +1,4 @@
-"""Figures for a paper: PNG and SVG with matplotlib, which is an extra (``fedsage[all]``)."""
+"""Figures for a paper: PNG and SVG with matplotlib, which is an extra (``fedsage[plots]``)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def need_matplotlib() -> None:
     if find_spec("matplotlib") is None:
         raise ConfigError(
             "Figures need matplotlib, which is not installed. Install it with "
-            "'pip install fedsage[all]'."
+            "'pip install fedsage[plots]'."
         )
 
 

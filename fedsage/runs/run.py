@@ -138,15 +138,19 @@ def run_into(
     trackers: Sequence[str] = (),
     command: str = "",
     record: bool = False,
+    page: Callable[[Path], object] | None = None,
 ) -> RunResult:
-    """Run what ``config`` names in ``folder``; with ``record``, its messages are kept too."""
+    """Run what ``config`` names in ``folder``; with ``record``, its messages are kept too.
+
+    ``page`` writes a report into the folder, for trackers that keep files.
+    """
     check_whole_recording(record, resume)
 
     def go(observe: Observer) -> RunResult:
         kept = folder if record else None
         return run_config(config, observe, folder, folder / CHECKPOINT, kept)
 
-    return into_folder(go, config, folder, observe, force, resume, trackers, command)
+    return into_folder(go, config, folder, observe, force, resume, trackers, command, page)
 
 
 def check_whole_recording(record: bool, resume: bool) -> None:
@@ -167,6 +171,7 @@ def into_folder(
     resume: bool,
     trackers: Sequence[str] = (),
     command: str = "",
+    page: Callable[[Path], object] | None = None,
 ) -> RunResult:
     """A run whose files are in ``folder``; the result comes last.
 
@@ -185,8 +190,11 @@ def into_folder(
     with recorded(folder, config, observe, resume, trackers) as (recorder, tracking):
         result = go(recorder)
         tracking().result(result.record)
-    write(result, folder, Provenance(settings, command))
-    end_checkpoint(folder)
+        write(result, folder, Provenance(settings, command))
+        end_checkpoint(folder)
+        if page and trackers:
+            page(folder)
+        tracking().files(folder)
     return result
 
 

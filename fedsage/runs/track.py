@@ -1,7 +1,8 @@
-"""Rounds and results for other people's dashboards: TensorBoard, MLflow.
+"""Rounds, results and files for other people's dashboards: TensorBoard, MLflow, W&B.
 
 Fed by the same lines and records as ``history.jsonl`` and ``result.json``; training never
-imports it. The libraries are extras: TensorBoard comes with ``fedsage[track]``.
+imports it. The libraries are extras: ``fedsage[track]`` is TensorBoard, ``fedsage[mlflow]``
+and ``fedsage[wandb]`` are what they say.
 """
 
 from __future__ import annotations
@@ -9,30 +10,41 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from fedsage.errors import ConfigError
 from fedsage.registry import Registry
-from fedsage.runs.events import HistoryLine
+from fedsage.runs.events import Event, HistoryLine
 from fedsage.runs.record import RunRecord
 
 Make: TypeAlias = "Callable[[Path, Mapping[str, Any]], Tracker]"
 TRACKERS: Registry[Make] = Registry("tracker", "tracker", "fedsage.runs.track")
-PIP = {"tensorboard": "fedsage[track]", "mlflow": "mlflow"}  # what to install
+EXTRAS = {"tensorboard": "track", "mlflow": "mlflow", "wandb": "wandb"}  # what to install
+FILES = {  # of a run's folder, by what they are
+    "model": ("model.safetensors", "model.json"),
+    "result": ("result.json", "history.jsonl"),
+    "report": ("report.html",),
+}
+MLFLOW_BATCH = 100  # params that MLflow takes at once
 
 
 @runtime_checkable
 class Tracker(Protocol):
-    """One dashboard."""
+    """One dashboard. Steps count rounds over all phases, from 1."""
 
-    def round(self, line: HistoryLine) -> None:
+    def round(self, line: HistoryLine, step: int) -> None:
         """A round has ended."""
 
-    def result(self, record: RunRecord) -> None:
-        """The run has ended."""
+    def result(self, record: RunRecord, step: int) -> None:
+        """The run has ended, after that many rounds."""
+
+    def files(self, kind: str, paths: Sequence[Path]) -> None:
+        """Files of the run are written: its ``model``, ``result`` or ``report``."""
 
     def close(self) -> None:
         """Write what is still in memory."""
@@ -51,16 +63,19 @@ class TensorBoard:
             old.unlink()
         self.writer: Any = SummaryWriter(str(place))
 
-    def round(self, line: HistoryLine) -> None:
+    def round(self, line: HistoryLine, step: int) -> None:
         """One point on every curve."""
         for name, value in values_of(line).items():
-            self.writer.add_scalar(name, value, line.round + 1)
+            self.writer.add_scalar(name, value, step)
 
-    def result(self, record: RunRecord) -> None:
+    def result(self, record: RunRecord, step: int) -> None:
         """A line in TensorBoard's table of settings and results."""
         settings = {key: value if isinstance(value, (bool, int, float, str)) else str(value)
                     for key, value in self.settings.items()}  # fmt: skip
-        self.writer.add_hparams(settings, results_of(record), run_name=".")
+        self.writer.add_hparams(settings, results_of(record), run_name=".", global_step=step)
+
+    def files(self, kind: str, paths: Sequence[Path]) -> None:
+        """TensorBoard keeps no files; those of the run are in its folder."""
 
     def close(self) -> None:
         """End the file."""
@@ -73,26 +88,36 @@ class MLflow:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         folder.mkdir(parents=True, exist_ok=True)
-        here = f"sqlite:///{(folder / 'mlflow.db').resolve()}"
-        uri = os.environ.get("MLFLOW_TRACKING_URI", here)
-        self.client: Any = MlflowClient(uri)
+        here, place = folder.resolve() / "mlflow.db", folder.resolve() / "mlflow"
+        server = os.environ.get("MLFLOW_TRACKING_URI")
+        self.client: Any = MlflowClient(server or f"sqlite:///{here}")
         known = self.client.get_experiment_by_name("fedsage")
-        experiment = known.experiment_id if known else self.client.create_experiment("fedsage")
+        files = None if server else place.as_uri()  # a server knows where its files belong
+        experiment = (
+            known.experiment_id if known else self.client.create_experiment("fedsage", files)
+        )
         self.id: str = self.client.create_run(experiment, run_name=folder.name).info.run_id
-        for key, value in flat(settings).items():
-            self.client.log_param(self.id, key, value)
+        params = iter([Param(key, str(value)) for key, value in flat(settings).items()])
+        while some := list(islice(params, MLFLOW_BATCH)):
+            self.client.log_batch(self.id, params=some)
 
-    def round(self, line: HistoryLine) -> None:
+    def round(self, line: HistoryLine, step: int) -> None:
         """One point on every curve."""
-        self.log(values_of(line), line.round + 1)
+        self.log(values_of(line), step)
 
-    def result(self, record: RunRecord) -> None:
+    def result(self, record: RunRecord, step: int) -> None:
         """The results, and that all went well."""
-        self.log(results_of(record), 0)
+        self.log(results_of(record), step)
         self.client.set_tag(self.id, "model_sha256", record.model_sha256)
         self.client.set_terminated(self.id)
+
+    def files(self, kind: str, paths: Sequence[Path]) -> None:
+        """Artifacts of the run, in a folder for each kind."""
+        for path in paths:
+            self.client.log_artifact(self.id, str(path), kind)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send several values at once."""
@@ -108,21 +133,88 @@ class MLflow:
             self.client.set_terminated(self.id, "FAILED")
 
 
+@TRACKERS("wandb")
+class WandB:
+    """A run of Weights & Biases in project ``$WANDB_PROJECT``, or ``fedsage`` if not set.
+
+    With ``WANDB_MODE=offline`` it needs no account and stays in ``FOLDER/wandb``.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.run: Any = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", "fedsage"),
+                name=folder.name,
+                dir=str(folder.resolve()),
+                config=flat(settings),
+                settings=wandb.Settings(console="off"),  # what we print is not its business
+                reinit="create_new",
+            )
+        except (wandb.errors.UsageError, wandb.errors.CommError) as error:
+            first = str(error).strip().splitlines()[0].rstrip(".")
+            raise ConfigError(
+                f"--track wandb could not start a run ({first}). Log in with 'wandb login', or "
+                "set WANDB_MODE=offline to keep the run on this machine."
+            ) from None
+        self.failed = True  # until there is a result
+        self.run.define_metric("step")
+        self.run.define_metric("*", step_metric="step")
+
+    def round(self, line: HistoryLine, step: int) -> None:
+        """One point on every curve."""
+        self.run.log({"step": step, **values_of(line)})
+
+    def result(self, record: RunRecord, step: int) -> None:
+        """The results, as the summary of the run."""
+        self.run.summary.update({"model_sha256": record.model_sha256, **results_of(record)})
+        self.failed = False
+
+    def files(self, kind: str, paths: Sequence[Path]) -> None:
+        """One artifact for each kind."""
+        import wandb
+
+        artifact = wandb.Artifact(f"{kind}-{self.run.id}", type=kind)
+        for path in paths:
+            artifact.add_file(str(path))
+        self.run.log_artifact(artifact)
+
+    def close(self) -> None:
+        """A run that did not come to a result has failed."""
+        self.run.finish(exit_code=int(self.failed))
+
+
 class Tracking:
-    """Several trackers as one, or none at all."""
+    """Several trackers as one, or none at all; itself a callback of :func:`fedsage.run`."""
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self.trackers = list(trackers)
+        self.steps: Counter[int | None] = Counter()  # rounds so far of each local model
+
+    def __call__(self, event: Event) -> None:
+        """Something happened in a run; rounds are passed on."""
+        if event.line is not None:
+            self.round(event.line)
 
     def round(self, line: HistoryLine) -> None:
-        """Tell all of them."""
+        """Tell all of them; the step goes on where the phase before has ended."""
+        self.steps[line.owner] += 1
         for tracker in self.trackers:
-            tracker.round(line)
+            tracker.round(line, self.steps[line.owner])
 
     def result(self, record: RunRecord) -> None:
         """Tell all of them."""
         for tracker in self.trackers:
-            tracker.result(record)
+            tracker.result(record, max(self.steps.values(), default=0))
+
+    def files(self, folder: Path) -> None:
+        """Hand over the model, the result and the report that a run's folder holds."""
+        for kind, names in FILES.items():
+            found = [folder / name for name in names if (folder / name).is_file()]
+            for tracker in self.trackers if found else ():
+                tracker.files(kind, found)
 
 
 @contextlib.contextmanager
@@ -134,27 +226,26 @@ def track(
     With ``fedsage.run``::
 
         with track(["tensorboard"], Path("runs/mine"), {"eta": 0.003}) as tracking:
-            rounds = [lambda event: tracking.round(event.history)]
-            result = fedsage.run(owners, callbacks=rounds)
+            result = fedsage.run(owners, callbacks=[tracking])
             tracking.result(result.record)
     """
     check_trackers(names)
-    trackers = [TRACKERS.find(name).thing(folder, settings) for name in names]
-    try:
+    with contextlib.ExitStack() as stack:
+        trackers = []
+        for name in names:
+            trackers.append(TRACKERS.find(name).thing(folder, settings))
+            stack.callback(trackers[-1].close)
         yield Tracking(trackers)
-    finally:
-        for tracker in trackers:
-            tracker.close()
 
 
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse, before anything is trained, what is unknown or not installed."""
     for name in names:
         TRACKERS.find(name)
-        if name in PIP and find_spec(name) is None:
+        if name in EXTRAS and find_spec(name) is None:
             raise ConfigError(
                 f"--track {name} needs the package {name}, which is not installed. Install it "
-                f"with: pip install '{PIP[name]}'"
+                f"with: pip install 'fedsage[{EXTRAS[name]}]'"
             )
 
 

@@ -38,13 +38,18 @@ class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 class DataConfig(Section):
     """The graph, who owns which part of it, and the shares for training and validation."""
 
-    dataset: str = Field("cora", description="a dataset's name, 'synthetic', or a path")
+    dataset: str = Field(
+        "cora", description="a dataset's name, 'synthetic', pyg:CLASS/NAME, ogb:NAME, or a path"
+    )
     owners: int = Field(3, gt=0, le=10**5, description="number of owners (M)")
     partition: str = Field(
         "louvain", description="how the graph is cut: louvain, metis, random or label:BETA"
     )
     train: float = Field(0.6, ge=1e-4, lt=0.99, description="share of training nodes")
     val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
+    split: Literal["own", "drawn"] = Field(
+        "own", description="keep the split that a graph came with, or draw one by seed"
+    )
 
 
 class SyntheticConfig(Section):

@@ -52,8 +52,8 @@ Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|PATH",
-        help=f"{', '.join(DATASETS)}, or a path: an .npz file or a folder of tables "
-        "(default: cora)",
+        help=f"{', '.join(DATASETS)}, pyg:CLASS/NAME, ogb:NAME, or a path: an .npz file or a "
+        "folder of tables (default: cora)",
         autocompletion=among(*DATASETS),
     ),
 ]

@@ -56,13 +56,14 @@ def split(
     )
     from fedsage.data.load import load
     from fedsage.graph.partition import partition as cut
+    from fedsage.graph.partition import with_splits
 
     data, number = config.data, config.run.seed
     name = f"{Path(data.dataset).stem}-{data.owners}-{data.partition.replace(':', '')}"
     folder = checked_folder(out or Path("owners") / f"{name}-seed{number}", force)
     ensure_here(data.dataset)
     graph = load(data.dataset, **config.synthetic.model_dump())
-    part = cut(graph, data.owners, data.partition, number)
+    part = with_splits(cut(graph, data.owners, data.partition, number), data.split)
     write = writer(data.dataset, format)
     try:
         clear(folder)

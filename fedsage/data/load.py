@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsage.data.datasets import DATASETS, load_dataset
+from fedsage.data.libraries import library_of, load_from_library
 from fedsage.data.npz import load_graph
 from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError, DataErrors, nearest
@@ -24,15 +25,18 @@ def load(name: str, **synthetic_settings: Any) -> Graph:
     """The graph called ``name``.
 
     Args:
-        name: ``cora``, ``citeseer``, ``pubmed``, ``msacademic``, ``synthetic``, or the path
-            of an ``.npz`` file, of a folder of tables, or of a folder with ``graph.npz``.
-            The numbers in tables are scaled by that folder alone.
+        name: ``cora``, ``citeseer``, ``pubmed``, ``msacademic``, ``synthetic``; a dataset of
+            another library, ``pyg:Planetoid/Cora`` or ``ogb:ogbn-arxiv``; or the path of an
+            ``.npz`` file, of a folder of tables, or of a folder with ``graph.npz``. The numbers
+            in tables are scaled by that folder alone.
         synthetic_settings: For ``synthetic``: see :func:`fedsage.data.synthetic.synthetic`.
     """
     if name == "synthetic":
         return synthetic(**synthetic_settings)
     if name in DATASETS:
         return load_dataset(name)
+    if library_of(name):
+        return load_from_library(name)
     path = Path(name)
     if path.is_dir():
         return load_folder(path)

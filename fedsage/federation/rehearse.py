@@ -18,7 +18,7 @@ from fedsage.federation.allowed import allow, files_of
 from fedsage.federation.kits import Kit, keep_secret, make_kits
 from fedsage.federation.operate import await_all, start, stop
 from fedsage.federation.policy import POLICY, permitting
-from fedsage.graph.partition import partition
+from fedsage.graph.partition import partition, with_splits
 
 
 def as_made(kit: Kit) -> None:
@@ -89,7 +89,7 @@ def owners_data(config: Config, folder: Path) -> dict[str, Path]:
         return {f"owner-{i}": place.resolve() for i, place in enumerate(given)}
     data, seed = config.data, config.run.seed
     graph = load(data.dataset, **config.synthetic.model_dump())
-    part = partition(graph, data.owners, data.partition, seed)
+    part = with_splits(partition(graph, data.owners, data.partition, seed), data.split)
     found = {}
     for i, subgraph in enumerate(part.subgraphs):
         split = part.split_of(i, data.train, data.val, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,11 @@ def checked_owners(graph: Graph, owner: Any, num_owners: int | None) -> tuple[No
             "Leave num_owners out."
         )
     return numbers.astype(np.int64), len(names)
+
+
+def with_splits(part: Partition, how: str) -> Partition:
+    """The same, with owners' own splits; without any where ``how`` is ``drawn``."""
+    return replace(part, splits=()) if how == "drawn" else part
 
 
 def by_owner(graph: Graph, owner: NodeIds, num_owners: int, how: str, seed: int) -> Partition:

@@ -12,7 +12,7 @@ from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
-from fedsage.graph.partition import Partition, label_counts
+from fedsage.graph.partition import Partition, label_counts, with_splits
 from fedsage.graph.split import Split
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
@@ -59,6 +59,7 @@ def prepare(
     """
     seed, data = config.run.seed, config.data
     chosen, way, by_name = chosen_by_name(config, method)
+    owners = with_splits(owners, data.split)
     seeds = own_seeds(seed, secrets, owners.num_owners)
     splits = [
         owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format clean
+.PHONY: demo test check build format clean
 
 demo: .venv/installed
 	@rm -rf runs/demo
@@ -22,6 +22,12 @@ check:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -m "" -n 2 --dist loadfile
+
+build: .venv/installed-dev
+	@rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/pytest -m slow tests/test_packaging.py
 
 format: .venv/installed-dev
 	$(BIN)/ruff format .

@@ -76,7 +76,9 @@ def only_tables(folder: Path) -> bool:
     """Whether a folder holds tables; refuses a folder that also holds ``graph.npz``."""
     tables = has_tables(folder)
     if tables and (folder / GRAPH).exists():
-        raise DataError(f"{folder} holds tables and {GRAPH}. Remove the one out of date.")
+        raise DataError(
+            f"{folder} holds tables and {GRAPH}. Remove the one that is out of date."
+        )
     return tables
 
 
@@ -134,6 +136,6 @@ def check_same_schema(sha256: Mapping[Path, str]) -> None:
     for folder, one in sha256.items():
         if one != sha256[first]:
             raise DataError(
-                f"{folder} has other features or classes than {first.name}. Give all owners "
+                f"{folder} and {first.name} differ in features or classes. Give all owners "
                 "the same schema.toml, with everyone's features, categories and classes."
             )

@@ -1,4 +1,4 @@
-"""What one owner has on its own disk: tables or ``graph.npz``, and how nodes are split."""
+"""What one owner has on its own disk: tables or ``graph.npz``, perhaps with a split."""
 
 from __future__ import annotations
 

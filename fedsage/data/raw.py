@@ -1,4 +1,4 @@
-"""The published raw files of the four datasets → graphs.
+"""Reads the published raw files of the four datasets as graphs.
 
 Cora comes as two text tables, CiteSeer and PubMed as Planetoid's pickles, MSAcademic as
 ``.npz``. A pickle is opened only after its checksum has been verified (``datasets.py``), and
@@ -118,7 +118,9 @@ def csr_of(content: bytes) -> SparseMatrix:
     """The sparse matrix in a Planetoid file."""
     matrix = unpickle(content)
     if not isinstance(matrix, csr_array):
-        raise DataError(f"Expected a sparse matrix, found {type(matrix).__name__}.")
+        raise DataError(
+            f"Expected a sparse matrix, found {type(matrix).__name__}. Download it again."
+        )
     return matrix
 
 
@@ -126,7 +128,7 @@ def array_of(content: bytes) -> Array:
     """The array in a Planetoid file."""
     array = unpickle(content)
     if not isinstance(array, np.ndarray):
-        raise DataError(f"Expected an array, found {type(array).__name__}.")
+        raise DataError(f"Expected an array, found {type(array).__name__}. Download it again.")
     return array
 
 

@@ -97,7 +97,7 @@ def planted_links(
 
 
 def drawn_in_order(cumulated: Float[Array, " V"], chance: Float[Array, " n"]) -> NodeIds:
-    """The nodes in whose share of the cumulated propensity the chances fall, sorted."""
+    """The nodes in whose share of the cumulative propensity the chances fall, sorted."""
     chance.sort()
     chance *= cumulated[-1]
     last = np.append(np.searchsorted(chance, cumulated[:-1]), len(chance))
@@ -105,7 +105,7 @@ def drawn_in_order(cumulated: Float[Array, " V"], chance: Float[Array, " n"]) ->
 
 
 def beginnings(cumulated: Float[Array, " V"]) -> NodeIds:
-    """The node at which each of V equal steps of the cumulated propensity begins.
+    """The node at which each of V equal steps of the cumulative propensity begins.
 
     Steps begin a little early, because a number's step may be rounded up.
     """
@@ -116,7 +116,7 @@ def beginnings(cumulated: Float[Array, " V"]) -> NodeIds:
 def draw_nodes(
     cumulated: Float[Array, " V"], begin: NodeIds, at: Float[Array, " n"]
 ) -> NodeIds:
-    """The nodes in whose share of the cumulated propensity the numbers ``at`` fall.
+    """The nodes in whose share of the cumulative propensity the numbers ``at`` fall.
 
     The search starts where the table ``begin`` says and goes on node by node. A share is at
     least a third of the mean, so this takes few steps; a binary search would read from all

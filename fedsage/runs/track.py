@@ -1,8 +1,8 @@
-"""Rounds, results and files for other people's dashboards: TensorBoard, MLflow, W&B.
+"""Sends rounds, results and files to dashboards: TensorBoard, MLflow, Weights & Biases.
 
-Fed by the same lines and records as ``history.jsonl`` and ``result.json``; training never
-imports it. The libraries are extras: ``fedsage[track]`` is TensorBoard, ``fedsage[mlflow]``
-and ``fedsage[wandb]`` are what they say.
+They get the same lines and records as ``history.jsonl`` and ``result.json``; training never
+imports this module. The libraries are extras: ``fedsage[track]`` brings TensorBoard,
+``fedsage[mlflow]`` and ``fedsage[wandb]`` the other two.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class WandB:
                 name=folder.name,
                 dir=str(folder.resolve()),
                 config=flat(settings),
-                settings=wandb.Settings(console="off"),  # what we print is not its business
+                settings=wandb.Settings(console="off"),  # it need not capture our output
                 reinit="create_new",
             )
         except (wandb.errors.UsageError, wandb.errors.CommError) as error:

@@ -136,6 +136,6 @@ def check_same_schema(sha256: Mapping[Path, str]) -> None:
     for folder, one in sha256.items():
         if one != sha256[first]:
             raise DataError(
-                f"{folder} and {first.name} differ in features or classes. Give all owners "
+                f"{folder} has other features or classes than {first.name}. Give all owners "
                 "the same schema.toml, with everyone's features, categories and classes."
             )

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check build format clean
+.PHONY: demo test check docs build format clean
 
 demo: .venv/installed
 	@rm -rf runs/demo
@@ -29,6 +29,10 @@ build: .venv/installed-dev
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/pytest -m slow tests/test_packaging.py
 
+docs: .venv/installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html"
+
 format: .venv/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -46,8 +50,13 @@ format: .venv/installed-dev
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing fedsage and its test tools into .venv (only once; takes a minute or two) …" >&2
-	@$(PIP) -e '.[all,dev]'
-	@touch $@ .venv/installed
+	@$(PIP) -e '.[all,dev,docs]'
+	@touch $@ .venv/installed .venv/installed-docs
+
+.venv/installed-docs: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing fedsage and its documentation tools into .venv (only once; takes a minute or two) …" >&2
+	@$(PIP) -e '.[docs]'
+	@touch $@
 
 clean:
 	rm -rf .venv runs owners build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -71,6 +71,7 @@ def api(group: str) -> str:
     """The public names of a few packages, by mkdocstrings."""
     title, about, packages = GROUPS[group]
     names = [name for name in fedsage.__all__ if fedsage.HOME[name].split(".")[1] in packages]
+    names.sort(key=lambda name: (name[0].isupper(), name))  # functions, then classes
     return f"# {title}\n\n{about}\n\n" + "\n".join(entry(name) for name in names)
 
 
@@ -88,8 +89,8 @@ def settings() -> str:
         "# Settings",
         "",
         "`fedsage settings > my.toml` writes them all to a file for `--config`; `--set "
-        "section.key=value` changes one; in Python, `fs.run(settings={\"section\": {\"key\": "
-        'value}})`. An unknown key is refused with the nearest known one. The preset `best` is '
+        'section.key=value` changes one; in Python, `fs.run(settings={"section": {"key": '
+        "value}})`. An unknown key is refused with the nearest known one. The preset `best` is "
         "the default; where it differs from `paper`, its value is in bold.",
     ]
     for section, field in Config.model_fields.items():
@@ -133,10 +134,20 @@ def described(one: dict[str, Any]) -> str:
         return ", ".join(f"`{word}`" for word in one["enum"])
     if one["type"] == "array":
         return "list of " + described(one["items"] if "items" in one else one["prefixItems"][0])
-    kind = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
+    kind = {
+        "integer": "whole number",
+        "number": "number",
+        "string": "text",
+        "boolean": "`true` or `false`",
+    }
     limits = [
         f"{sign} {one[word]:g}"
-        for word, sign in {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}.items()
+        for word, sign in {
+            "minimum": "≥",
+            "exclusiveMinimum": ">",
+            "maximum": "≤",
+            "exclusiveMaximum": "<",
+        }.items()
         if word in one
     ]
     return " ".join([kind[one["type"]], ", ".join(limits)]).strip()
@@ -152,7 +163,9 @@ def commands() -> str:
     ]
     for words, command in walk(typer.main.get_command(app), ["fedsage"]):
         anchor = "-".join(words)
-        usage = " ".join([*words, *(one.name.upper() for one in command.params if is_argument(one))])
+        usage = " ".join(
+            [*words, *(one.name.upper() for one in command.params if is_argument(one))]
+        )
         lines += ["", f"## `{' '.join(words)}` {{ #{anchor} }}", "", summary_of(command), ""]
         lines += ["```text", f"{usage} [OPTIONS]", "```", ""]
         rows = [option(one) for one in command.params if not getattr(one, "hidden", False)]
@@ -198,6 +211,11 @@ def messages() -> str:
         "*message* is a class, and nothing that is not one crosses an owner's boundary. "
         "[What crosses](../concepts/what-crosses.md) is the short version.\n\n"
         "## What leaves an owner\n\nIn the words that an owner reads before a run, with the "
-        "settings of the preset `best`.\n\n" + table(protocol_tables.leaves()) + "\n\n## Procedures\n\n" + table(protocol_tables.procedures())
-        + "\n\n## Messages\n\n" + table(protocol_tables.messages()) + "\n"
+        "settings of the preset `best`.\n\n"
+        + table(protocol_tables.leaves())
+        + "\n\n## Procedures\n\n"
+        + table(protocol_tables.procedures())
+        + "\n\n## Messages\n\n"
+        + table(protocol_tables.messages())
+        + "\n"
     )

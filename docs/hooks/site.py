@@ -29,9 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         made[page] = shown(ROOT / source)
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         made[f"notebooks/{path.stem}.md"] = of_notebook(path)
-        files.append(
-            File.generated(config, f"notebooks/{path.name}", content=path.read_text())
-        )
+        files.append(File.generated(config, f"notebooks/{path.name}", content=path.read_text()))
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -39,6 +37,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to the repository's files lead to the pages that show them."""
+    if not page.file.src_uri.startswith("notebooks/"):  # there it is the file to download
+        markdown = re.sub(r"\]\(([\w./-]*notebooks/[\w-]+)\.ipynb\)", r"](\1.md)", markdown)
     up = "../" * page.file.src_uri.count("/")
     for source, target in SHOWN.items():
         markdown = re.sub(

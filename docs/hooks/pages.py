@@ -170,7 +170,7 @@ def commands() -> str:
         lines += ["```text", f"{usage} [OPTIONS]", "```", ""]
         rows = [option(one) for one in command.params if not getattr(one, "hidden", False)]
         if rows:
-            lines += ["| | |", "|---|---|", *rows]
+            lines += ["| argument or option | meaning |", "|---|---|", *rows]
     return "\n".join(lines) + "\n"
 
 

@@ -37,6 +37,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to the repository's files lead to the pages that show them."""
+    if page.file.src_uri.startswith(
+        "results/"
+    ):  # tables of numbers: they would fill the search
+        page.meta["search"] = {"exclude": True}
     if not page.file.src_uri.startswith("notebooks/"):  # there it is the file to download
         markdown = re.sub(r"\]\(([\w./-]*notebooks/[\w-]+)\.ipynb\)", r"](\1.md)", markdown)
     up = "../" * page.file.src_uri.count("/")

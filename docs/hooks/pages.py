@@ -24,7 +24,7 @@ GROUPS = {  # title, what it is about, and the packages whose public names belon
         "Load a graph, cut it into owners, read tables.",
         ("data", "graph", "tables"),
     ),
-    "runs": ("Runs and results", "Train, follow, keep and load.", ("runs", "errors")),
+    "runs": ("Runs and results", "Train, follow, keep and load.", ()),
     "models": ("Models", "Trained classifiers, and backbones of your own.", ("models",)),
     "extending": (
         "Extending",
@@ -69,10 +69,16 @@ def summary(docstring: str | None) -> str:
 
 def api(group: str) -> str:
     """The public names of a few packages, by mkdocstrings."""
-    title, about, packages = GROUPS[group]
-    names = [name for name in fedsage.__all__ if fedsage.HOME[name].split(".")[1] in packages]
+    title, about, _ = GROUPS[group]
+    names = [name for name in fedsage.__all__ if group_of(name) == group]
     names.sort(key=lambda name: (name[0].isupper(), name))  # functions, then classes
     return f"# {title}\n\n{about}\n\n" + "\n".join(entry(name) for name in names)
+
+
+def group_of(name: str) -> str:
+    """The page that a public name is on; whatever belongs nowhere else has to do with runs."""
+    package = fedsage.HOME[name].split(".")[1]
+    return next((group for group, (_, _, those) in GROUPS.items() if package in those), "runs")
 
 
 def entry(name: str) -> str:

@@ -29,7 +29,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         made[page] = shown(ROOT / source)
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         made[f"notebooks/{path.stem}.md"] = of_notebook(path)
-        files.append(File.generated(config, f"notebooks/{path.name}", content=path.read_text()))
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files

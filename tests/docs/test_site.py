@@ -91,6 +91,14 @@ def test_pages_ask_nobody_else_for_anything(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_notebooks_can_be_downloaded(site: Path) -> None:
+    for kept in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / kept.name).with_suffix(".html").read_text()
+        assert f'href="{kept.name}"' in page
+        assert (site / "notebooks" / kept.name).read_text() == kept.read_text()
+
+
+@pytest.mark.slow
 def test_no_role_of_restructured_text_is_left_in_the_reference(site: Path) -> None:
     for page in (site / "reference").glob("*.html"):
         assert not re.search(r":(class|func|meth|math):", page.read_text()), page.name

@@ -1,4 +1,4 @@
-"""Tables of README.md and docs/reproduction.md from the results of ``reproduce table-main``.
+"""Tables of README.md, docs/results.md and docs/reproduction.md from ``reproduce table-main``.
 
     python benchmarks/result_tables.py
 
@@ -21,6 +21,7 @@ from fedsage.paper import paper_values
 ROOT = Path(__file__).parent.parent
 OURS = {"locsage": "LocSage", "locsage+": "LocSage+", "fedsage": "FedSage",
         "fedsage+": "FedSage+", "globsage": "GlobSage"}  # fmt: skip
+NAMES = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "msacademic": "MSAcademic"}
 THEIRS = ("fedsage", "fedsage+", "globsage")
 Row = Mapping[str, Any]
 
@@ -73,8 +74,20 @@ def printed(row: Row | None) -> str:
     return f"{row['paper']:.4f}{''.join(also)}"
 
 
+def small(study: Mapping[str, Any], owners: int = 3) -> Iterator[str]:
+    """The README's table: what matters most, for one number of owners."""
+    methods = ("locsage", "fedsage", "fedsage+", "globsage")
+    columns = [f"{owners} owners", *(OURS[one] for one in methods), "the paper's FedSage+"]
+    rows = []
+    for (dataset, m), found in cells_of(study["tables"][0]["rows"]).items():
+        if m == owners:
+            ours = [f"{found[one]['ours']:.3f} ± {found[one]['std']:.3f}" for one in methods]
+            rows.append([NAMES.get(dataset, dataset), *ours, printed(found["fedsage+"])])
+    yield from markdown(columns, rows)
+
+
 def summary(study: Mapping[str, Any]) -> Iterator[str]:
-    """The README's table: all methods beside the paper's, queried on the whole graph."""
+    """All methods beside the paper's, queried on the whole graph."""
     names = [OURS[method] for method in THEIRS]
     columns = ["dataset", "M", *OURS.values(), f"the paper: {names[0]}", *names[1:]]
     rows = []
@@ -149,9 +162,11 @@ def main() -> None:
     studies = {
         preset: read_study(folder / preset / "table-main.json") for preset in ("paper", "best")
     }
-    readme, page = root / "README.md", root / "docs" / "reproduction.md"
-    readme.write_text(between_marks(readme.read_text(), "results", summary(studies["best"])))
+    best, page = studies["best"], root / "docs" / "reproduction.md"
+    for path in (root / "README.md", root / "docs" / "results.md"):
+        path.write_text(between_marks(path.read_text(), "results", small(best)))
     text = between_marks(page.read_text(), "table-main", beside(studies["paper"]))
+    text = between_marks(text, "table-best", summary(best))
     page.write_text(between_marks(text, "paired", paired(studies)))
 
 

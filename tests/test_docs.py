@@ -67,7 +67,7 @@ def test_privacy_levels_are_promised_in_the_same_words_everywhere() -> None:
 def shown_commands(text: str) -> Iterator[list[str]]:
     """Every ``fedsage`` command in a fenced block, without its comment."""
     for block in re.findall(r"^```(?:bash)?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("fedsage "):
                 yield shlex.split(line, comments=True)[1:]
 
@@ -89,3 +89,13 @@ def test_commands_on_pages_have_only_verbs_and_flags_that_exist(page: Path) -> N
 def test_notebooks_are_kept_without_output(notebook: Path) -> None:
     for cell in json.loads(notebook.read_text())["cells"]:
         assert not cell.get("outputs") and not cell.get("execution_count")
+
+
+def test_the_readme_is_short_and_promises_in_the_words_of_the_security_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.split()) <= 900
+    promised = readme.partition("## What each privacy level promises")[2].partition("\n## ")[0]
+    rows = [line for line in promised.splitlines() if line.startswith("| ")]
+    security = (DOCS / "security.md").read_text()
+    assert len(rows) >= 4
+    assert all(row in security for row in rows)

@@ -65,9 +65,11 @@ def tree(tmp_path: Path) -> Path:
         folder = tmp_path / "docs" / "results" / "reproduce" / preset
         folder.mkdir(parents=True)
         (folder / "table-main.json").write_text(json.dumps(study()))
-    (tmp_path / "README.md").write_text("a\n<!-- results -->\nold\n<!-- /results -->\nb\n")
+    for name in ("README.md", "docs/results.md"):
+        (tmp_path / name).write_text("a\n<!-- results -->\nold\n<!-- /results -->\nb\n")
     (tmp_path / "docs" / "reproduction.md").write_text(
         "c\n<!-- table-main -->\n<!-- /table-main -->\nd\n<!-- paired -->\n<!-- /paired -->\n"
+        "<!-- table-best -->\n<!-- /table-best -->\n"
     )
     return tmp_path
 
@@ -79,14 +81,14 @@ def test_readme_and_reproduction_are_made_from_result_files(
     monkeypatch.setattr(sys, "argv", ["result_tables.py", "--root", str(tree)])
     module.main()
     readme = (tree / "README.md").read_text()
-    assert readme.startswith(
-        "a\n<!-- results -->\n| dataset | M | LocSage | LocSage+ | FedSage |"
-    )
-    assert "| citeseer | 3 | 0.6100 ± 0.0141 | 0.6000 ± 0.0000 | 0.7600 ± 0.0141 |" in readme
-    assert "| 0.7241 / 0.7393 | 0.7454 | 0.7561 |" in readme and "old" not in readme
+    assert readme.startswith("a\n<!-- results -->\n| 3 owners | LocSage | FedSage | FedSage+ |")
+    assert "| CiteSeer | 0.610 ± 0.014 | 0.760 ± 0.014 |" in readme and "old" not in readme
+    assert (tree / "docs" / "results.md").read_text() == readme
     assert readme.endswith("<!-- /results -->\nb\n")
     page = (tree / "docs" / "reproduction.md").read_text()
     assert "| GlobSage | 0.8000 ± 0.0000 | 0.7561 ± 0.0100 | +4.4 | differs | 0.5000 |" in page
+    assert "| citeseer | 3 | 0.6100 ± 0.0141 | 0.6000 ± 0.0000 | 0.7600 ± 0.0141 |" in page
+    assert "| 0.7241 / 0.7393 | 0.7454 | 0.7561 |" in page
     assert "oracle" not in page.split("<!-- paired -->")[0]
     assert "Preset `paper`:" in page and "Preset `best`:" in page
     assert "| citeseer | 3 | +1.50 [-4.85, +7.85] | **+15.00 [+15.00, +15.00]** |" in page

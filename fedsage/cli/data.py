@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from fedsage.readable import counted
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
+    from fedsage.tables.guess import Guess
+    from fedsage.tables.schema import Schema
 
 app = typer.Typer(
     help="List, download, inspect and check graphs; draft a schema for your own tables.",
@@ -95,32 +98,37 @@ def check(
     ],
 ) -> None:
     """Check whether a graph can be used; list every problem if not."""
-    from fedsage.data.load import load, owner_folders
+    from fedsage.data.load import load, owner_folders, tables_folder
+    from fedsage.data.owned import read_all, read_owned, together
 
     ensure_here(graph)
     try:
         if owner_folders(graph):
-            print(owners_in_words(graph))
+            owned = read_all(graph)
+            graphs = together(list(owned.values()))[0].subgraphs
+        elif folder := tables_folder(graph):
+            owned = {folder.name: read_owned(folder)}
+            graphs = together(list(owned.values()))[0].subgraphs
         else:
-            loaded = load(graph)
-            print(
-                f"{graph} is fine: {counted(loaded.num_nodes, 'node')}, "
-                f"{counted(loaded.num_links, 'link')}, {width(loaded)}"
-            )
+            owned, graphs = {}, (load(graph),)
     except DataErrors as errors:
         print(f"Error: {errors}", file=sys.stderr)
         raise typer.Exit(2) from None
+    print(fine_in_words(graph, graphs))
+    if owned:
+        from fedsage.data.concerns import concerns_of
+
+        for line in concerns_of(owned):
+            print(f"Warning: {line}", file=sys.stderr)
 
 
-def owners_in_words(path: str) -> str:
-    """A line about the owners in a folder; raises if any of them has problems."""
-    from fedsage.data.owned import load_owners
-
-    graphs = load_owners(path).subgraphs
+def fine_in_words(name: str, graphs: Sequence[Graph]) -> str:
+    """A line about one graph, or about the graphs of several owners."""
     nodes, links = (sum(getattr(g, n) for g in graphs) for n in ("num_nodes", "num_links"))
+    owners = f"{len(graphs)} owners, " if len(graphs) > 1 else ""
     return (
-        f"{path} is fine: {counted(len(graphs), 'owner')}, {counted(nodes, 'node')}, "
-        f"{counted(links, 'link')}, {width(graphs[0])}"
+        f"{name} is fine: {owners}{counted(nodes, 'node')}, {counted(links, 'link')}, "
+        f"{width(graphs[0])}"
     )
 
 
@@ -139,34 +147,113 @@ def init(
         Path | None,
         typer.Option(metavar="FILE", help="the file to write (default: FOLDER/schema.toml)"),
     ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the column that holds a node's id (default: id)"),
+    ] = None,
     label_column: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="the column that holds the class (default: label)"),
+    ] = None,
+    source_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the column of one end of a link (default: source)"),
+    ] = None,
+    target_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the column of the other end (default: target)"),
+    ] = None,
+    at_least: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ROWS", min=1, help="show only words that so many rows have (default: 8)"
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="replace the file if it exists")
     ] = False,
 ) -> None:
     """Draft a schema.toml from one owner's tables, for all owners to agree on."""
+    from fedsage.tables.feature import FEWEST
     from fedsage.tables.guess import guess_schema
-    from fedsage.tables.schema import SCHEMA, write_schema
+    from fedsage.tables.schema import SCHEMA
+    from fedsage.tables.schema_file import write_schema
+    from fedsage.tables.uses import Named
 
     path = out or folder / SCHEMA
     if path.exists() and not force:
         raise ConfigError(f"{path} already exists. Add --force to replace it.")
-    guess = guess_schema(folder, label_column)
-    schema = guess.schema
+    named = Named(id_column, label_column, source_column, target_column)
+    guess = guess_schema(folder, named, at_least or FEWEST)
     try:
-        write_schema(schema, path, guess.notes)
+        write_schema(guess.schema, path, guess.notes)
     except OSError as error:
         raise ConfigError(f"--out {path} cannot be written ({error.strerror}).") from None
+    for line in guess_in_words(guess, path):
+        print(line)
+    print(next_step(folder, guess.schema))
+
+
+def guess_in_words(guess: Guess, path: Path) -> list[str]:
+    """What was written, and what was seen in every column."""
+    schema = guess.schema
     num_sparse, num_classes = len(schema.of_kind("sparse")), len(schema.class_names)
     features = f"{counted(len(schema.columns), 'feature')}, {num_sparse} sparse"
-    print(f"{path}: {features}, {counted(num_classes, 'class')}")
-    for feature in schema.columns:
-        print(f"  {feature.name}: {feature.kind}, {guess.seen[feature.name]}")
-    for name in schema.ignored:
-        print(f"  {name}: ignored, {guess.seen[name]}")
+    lines = [f"{path}: {features}, {counted(num_classes, 'class')}"]
+    lines += [f"  {said}" for said in guess.said]
+    lines += [f"  {f.name}: {f.kind}, {guess.seen[f.name]}" for f in schema.columns]
+    lines += [f"  {name}: ignored, {guess.seen[name]}" for name in schema.ignored]
     if not schema.class_names:
-        print("  no classes found: fill in 'classes', or name the column with --label-column")
-    print("Review it, add what other owners have, and give every owner the same file.")
+        lines.append(
+            "  no classes found: fill in 'classes', or name the column with --label-column"
+        )
+    return lines
+
+
+def next_step(folder: Path, schema: Schema) -> str:
+    """What to do with a new schema: share it, or put the tables right first."""
+    from fedsage.tables.tables import read_tables
+
+    try:
+        read_tables(folder, schema)
+    except DataErrors as errors:
+        problems = counted(errors.count, "problem")
+        return (
+            f"The tables have {problems} that no schema can solve: fedsage data check {folder}"
+        )
+    return "Review it, then make one schema for all owners with: fedsage data merge"
+
+
+@app.command()
+def merge(
+    schemas: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="a schema of each owner")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="the file to write")],
+    force: Annotated[
+        bool, typer.Option("--force", help="replace the file if it exists")
+    ] = False,
+) -> None:
+    """Make the common schema of several owners from the schema of each."""
+    from fedsage.tables.merge import merge_schemas
+    from fedsage.tables.schema import read_schema
+    from fedsage.tables.schema_file import write_schema
+
+    if out.exists() and not force:
+        raise ConfigError(f"{out} already exists. Add --force to replace it.")
+    try:
+        merged = merge_schemas({str(path): read_schema(path) for path in schemas})
+    except DataErrors as errors:
+        print(f"Error: {errors}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    try:
+        write_schema(merged.schema, out)
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
+    schema = merged.schema
+    num_sparse, num_classes = len(schema.of_kind("sparse")), len(schema.class_names)
+    features = f"{counted(len(schema.columns), 'feature')}, {num_sparse} sparse"
+    print(f"{out}: {features}, {counted(num_classes, 'class')}")
+    for said in merged.said:
+        print(f"  {said}")
+    print("Give all owners this file; each checks it with: fedsage data check FOLDER")

@@ -171,6 +171,8 @@ class Shown:
         """Something happened."""
         if event.line is not None:
             self.progress(event.line)
+        elif event.what == "warns":
+            say(f"Warning: {event.words}")
         elif event.what == "ready":
             if event.kernel == "fused":
                 announce_compiling()

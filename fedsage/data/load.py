@@ -13,12 +13,16 @@ from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError, DataErrors, nearest
 from fedsage.graph.graph import Graph
 from fedsage.readable import counted, natural
+from fedsage.tables.compare import Marks, differences, marks_of
 from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
 
 T = TypeVar("T")
 
 GRAPH = "graph.npz"
-TABLES = ("nodes.csv", "nodes.parquet", "edges.csv", "edges.parquet")
+TABLES = (
+    "nodes.csv", "nodes.parquet", "nodes.xlsx", "edges.csv", "edges.parquet", "edges.xlsx",
+    "source.toml",
+)  # fmt: skip
 
 
 def load(name: str, **synthetic_settings: Any) -> Graph:
@@ -108,7 +112,9 @@ def load_owner_tables(path: Path | str) -> list[Tables]:
     :func:`fedsage.tables.tables.pooled_scale` where one process holds them all.
     """
     read = read_owners(path, read_tables)
-    check_same_schema({folder: tables.schema.sha256 for folder, tables in read.items()})
+    check_same_schema(
+        {folder: (one.schema.sha256, marks_of(one.schema)) for folder, one in read.items()}
+    )
     return list(read.values())
 
 
@@ -130,12 +136,14 @@ def read_owners(path: Path | str, read: Callable[[Path], T]) -> dict[Path, T]:
     return found
 
 
-def check_same_schema(sha256: Mapping[Path, str]) -> None:
-    """Refuse owners whose features or classes differ, by the checksum of each folder."""
-    first = next(iter(sha256))
-    for folder, one in sha256.items():
-        if one != sha256[first]:
+def check_same_schema(seen: Mapping[Path, tuple[str, Marks]]) -> None:
+    """Refuse owners whose features or classes differ, by checksum and marks of each."""
+    first = next(iter(seen))
+    for folder, (sha256, marks) in seen.items():
+        if sha256 != seen[first][0]:
+            where = ", ".join(differences(seen[first][1], marks))
             raise DataError(
-                f"{folder} has other features or classes than {first.name}. Give all owners "
-                "the same schema.toml, with everyone's features, categories and classes."
+                f"{folder} has other features or classes than {first.name}"
+                f"{f': {where}' if where else ''}. Give all owners the same schema.toml; "
+                "'fedsage data merge' makes one from theirs."
             )

@@ -18,7 +18,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.shapes import NodeLabels
-from fedsage.tables.schema import Schema
+from fedsage.tables.compare import Marks, marks_of
+from fedsage.tables.schema import SOURCE, Schema
 from fedsage.tables.tables import Scale, Tables, graph_of, pooled_scale, read_tables
 
 NO_SCALE = Scale(np.zeros(0), np.zeros(0))
@@ -52,6 +53,11 @@ class Owned:
         if self.tables:
             return self.tables.schema.sha256
         return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()
+
+    @property
+    def marks(self) -> Marks:
+        """What tells in which columns owners differ; nothing if it has no tables."""
+        return marks_of(self.tables.schema) if self.tables else {}
 
     @property
     def num_nodes(self) -> int:
@@ -90,7 +96,10 @@ def read_owned(folder: Path | str) -> Owned:
     folder = Path(folder)
     if only_tables(folder):
         tables = read_tables(folder)
-        return Owned(tables, None, tables.split, content_of(sorted(folder.glob("*.*"))))
+        content = content_of(sorted(folder.glob("*.*")))
+        if (folder / SOURCE).exists():  # what a database holds may change
+            content += tables.sha256
+        return Owned(tables, None, tables.split, content)
     path = folder / GRAPH if folder.is_dir() else folder
     if not path.exists():
         raise DataError(
@@ -112,11 +121,20 @@ def content_of(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
+def read_all(path: Path | str) -> dict[str, Owned]:
+    """Every owner in a folder, by name, once all have the same schema."""
+    read = read_owners(path, read_owned)
+    check_same_schema({folder: (one.sha256, one.marks) for folder, one in read.items()})
+    return {folder.name: one for folder, one in read.items()}
+
+
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
     """The owners whose folders are in ``path``, with columns scaled over all of them."""
-    read = read_owners(path, read_owned)
-    check_same_schema({folder: one.sha256 for folder, one in read.items()})
-    owned = list(read.values())
+    return together(list(read_all(path).values()))
+
+
+def together(owned: Sequence[Owned]) -> tuple[Partition, Schema | None, Scale]:
+    """Owners as one partition, with columns scaled over all of them."""
     tables = [one.tables for one in owned if one.tables]
     scale = pooled_scale(tables) if tables else NO_SCALE
     graphs = tuple(one.graph(scale) for one in owned)

@@ -41,8 +41,8 @@ def count_nodes(owned: Owned, ask: Ask) -> NodeCount:
     phase="evaluation",
     uses=Summed,
     shapes=sums_form,
-    leaves="Once, at the start: for every column of numbers, how many values it has and "
-    "their sum (over all your nodes together).",
+    leaves="Once, at the start: for every column of numbers (counts, dates, yes and no among "
+    "them), how many values it has and their sum (over all your nodes together).",
 )
 def column_sums(owned: Owned, ask: Ask) -> ColumnSums:
     """Sums over all nodes, for the mean."""

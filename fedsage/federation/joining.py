@@ -13,6 +13,7 @@ from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Joined
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.tables.compare import differences, read_marks
 from fedsage.tables.digits import numbers_of
 from fedsage.tables.tables import mean_of, scale_of
 
@@ -33,21 +34,21 @@ def join(
     asked = {i: Agreement(run, i, version, settings, own) for i in exchange.owners}
     joined = exchange.all(Site.agree, asked)
     exchange.leave_out([i for i in exchange.owners if i not in joined])
-    schemas = {i: reply.schema for i, reply in joined.items()}
-    check_same("schema", schemas, names, "Give every owner the same schema.toml.")
+    check_same_schema(joined, names)
     return joined
 
 
-def check_same(what: str, seen: Mapping[OwnerId, str], names: Sequence[str], hint: str) -> None:
-    """Refuse to start if parties differ, and name two of them."""
-    (first, here), *others = seen.items()
+def check_same_schema(joined: Mapping[OwnerId, Joined], names: Sequence[str]) -> None:
+    """Refuse to start if owners differ; name two of them, and the columns."""
+    (first, here), *others = joined.items()
     for other, there in others:
-        if there != here:
-            one, two = (
-                ("the server" if i < 0 else f"owner {names[i]}") for i in (first, other)
-            )
+        if there.schema != here.schema:
+            marks = read_marks(here.columns), read_marks(there.columns)
+            where = ", ".join(differences(*marks)) or "their features or classes"
             raise ConfigError(
-                f"The {what} differs: {one} has {here[:16]}, {two} has {there[:16]}. {hint}"
+                f"The schemas of owner {names[first]} and owner {names[other]} differ in "
+                f"{where}. Make a common one with 'fedsage data merge', and give every owner "
+                "the same schema.toml."
             )
 
 

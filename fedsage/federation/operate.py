@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 from cryptography import x509
 
+from fedsage.data.concerns import concerns_of
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.federation.gate import CLIENT
@@ -64,6 +65,8 @@ def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None
         raise DataError(f"{place}: no node has a label, so there is nothing to train on.")
     write_json(file, {"data": str(place)})
     tell(f"{kit.name}: {owned.num_nodes:,} nodes, {labelled:,} of them with a label")
+    for words in concerns_of({kit.name: owned}):
+        tell(f"Warning: {words}")
 
 
 def check_certificate(kit: Kit) -> None:

@@ -53,13 +53,15 @@ def words_of_agreeing(config: Config) -> str:
     """What leaves when agreeing; whether the number of training nodes does is a setting."""
     about = (
         "Once, at the start: the version of fedsage, a checksum of your schema with the names "
+        "of classes, the name and kind of every column with two bytes of a checksum of its "
+        "settings"
     )
     if in_sums(config):
         few = f"if it is fewer than {told_nodes(config)}"
-        return f"{about}of classes, and how many nodes you have {few}."
+        return f"{about}, and how many nodes you have {few}."
     weighted = config.classifier.weighting == "nodes"
     return (
-        f"{about}of classes, and how many nodes you have"
+        f"{about}, and how many nodes you have"
         f"{' and how many of them are for training' * weighted}."
     )
 
@@ -169,6 +171,7 @@ class Site:
             nodes=nodes,
             weight=weight,
             names=json.dumps(names),
+            columns=json.dumps(self.owned.marks),
         )
 
     def allowed_split(self, config: Config) -> Split:

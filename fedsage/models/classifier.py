@@ -247,7 +247,7 @@ def tables_of_card(card: dict[str, Any]) -> tuple[Schema | None, Scale | None]:
         problems.raise_if_any()
     if "scale" in card:
         scale = Scale(*(np.array(card["scale"][key], dtype=float) for key in ("mean", "std")))
-    if schema and scale and len(scale.mean) != len(schema.of_kind("number")):
+    if schema and scale and len(scale.mean) != len(schema.held_as("numbers")):
         raise ValueError(f"{len(scale.mean)} numbers are scaled, the schema has others")
     return schema, scale
 

@@ -30,6 +30,7 @@ class Joined:
     nodes: int  # |V_i|; if sums are hidden, only as large as the settings depend on
     weight: float  # D_i's weight: 1, or its number of training nodes; 0 if hidden
     names: str  # JSON: the names of the classes, as in the schema
+    columns: str  # JSON: name and kind of each, two bytes of a checksum of its settings
 
 
 @message

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsage.config import Config
+from fedsage.data.concerns import concerns_of
 from fedsage.data.load import load, owner_folders
-from fedsage.data.owned import owners_in
+from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
 from fedsage.evaluation.diagnostics import Mending, mending_quality
@@ -63,7 +64,10 @@ def run_config(
     if owner_folders(data.dataset):
         config = with_folders(config)
         with watch.phase("load"):
-            owners, schema, scale = owners_in(data.dataset)
+            owned = read_all(data.dataset)
+            owners, schema, scale = together(list(owned.values()))
+        for words in concerns_of(owned):
+            observe(Event("warns", "load", words=words))
         result = execute(config, owners, None, watch, observe, out, checkpoint, record=record)
         models = [replace(model, schema=schema, scale=scale) for model in result.models]
         return replace(result, models=models if schema else result.models)

@@ -2,110 +2,137 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fedsage.errors import DataError, nearest
 from fedsage.readable import natural
-from fedsage.tables.cells import Cells, find_table, read_cells
-from fedsage.tables.parse import NOTHING, checked_numbers
+from fedsage.tables.cells import Cells
+from fedsage.tables.column import Column, column_of
+from fedsage.tables.feature import FEWEST, OTHER, Feature
+from fedsage.tables.kinds import KINDS
+from fedsage.tables.kinds.base import Guessed
+from fedsage.tables.leaks import why_not
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import RESERVED, Feature, Schema
-
-MOST_CATEGORIES = 50  # a column with more different words is text, not a category
-FEW = 10  # whole numbers with at most this many values may be codes
-CODES = "a category, if these numbers are codes"
+from fedsage.tables.schema import EMPTY, SPLIT, Schema
+from fedsage.tables.source import read_folder
+from fedsage.tables.uses import Named, Uses, find_uses, without
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
     """A schema, and what was seen in the columns it was guessed from.
 
-    ``seen`` is only for the owner; ``notes`` go into the file that all owners read.
+    ``seen`` and ``said`` are only for the owner; ``notes`` go into the file that all owners
+    read.
     """
 
     schema: Schema
-    seen: dict[str, str]
-    notes: dict[str, str]
+    seen: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)  # how columns with a meaning were found
 
 
-def guess_schema(folder: Path | str, label: str | None = None) -> Guess:
-    """A schema for the tables in ``folder``; classes come from the column ``label``."""
+def guess_schema(folder: Path | str, named: Named | None = None, fewest: int = FEWEST) -> Guess:
+    """A schema for the tables in ``folder``.
+
+    Args:
+        folder: Holds one owner's tables.
+        named: The columns that hold ids, classes and ends of links, as far as they are known.
+        fewest: A word in fewer rows than this is not shown in the schema.
+    """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder. Give the folder that holds nodes.csv.")
     problems = Problems(str(folder))
-    paths = [
-        find_table(folder, "nodes", problems),
-        find_table(folder, "features", problems, False),
-    ]
-    nodes, features = (read_cells(path, problems) if path else None for path in paths)
+    nodes, links, features = read_folder(folder, problems, links_needed=False)
     problems.raise_if_any()
     assert nodes is not None  # or there was a problem
-    return guess_from(nodes, features, label)
+    uses = find_uses(nodes, links, named or Named())
+    guess = guess_features(nodes, features, uses, fewest)
+    unused = without(list(links.columns), uses.source, uses.target) if links else []
+    if unused:
+        guess.said.append(f"links: {', '.join(unused)} ignored, only the ends are used")
+    return replace(guess, schema=replace(guess.schema, ignored_in_edges=tuple(unused)))
 
 
 def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -> Guess:
-    """A schema for tables as cells of text."""
+    """A schema for tables in memory, which nobody else reads: it has every word and column."""
     if label is not None and label not in nodes.columns:
         known = nearest(label, nodes.columns)
         raise DataError(f"{nodes.file} has no column '{label}' to take classes from.{known}")
-    label = label or "label"
+    uses = Uses(label=label or "label")
+    return guess_features(nodes, features, uses, fewest=1, wary=False)
+
+
+def guess_features(
+    nodes: Cells, features: Cells | None, uses: Uses, fewest: int, wary: bool = True
+) -> Guess:
+    """A schema once it is known which columns hold ids and classes.
+
+    Columns that would leak are left out if it is ``wary``.
+    """
+    silent = Problems("guess")
+    columns = {name: column_of(nodes, name, silent, EMPTY) for name in nodes.columns if name}
+    label, ids = columns.get(uses.label), columns.get(uses.id)
     found: list[Feature] = []
     ignored: list[str] = []
     seen: dict[str, str] = {}
     notes: dict[str, str] = {}
-    for name in nodes.columns:
-        if name in (*RESERVED, label):
-            continue
-        feature, seen[name] = guess_feature(nodes, name)
-        if feature is None:
+    for name in without(list(columns), uses.id, uses.label, SPLIT):
+        reason = why_not(columns[name], label, ids) if wary else ""
+        guessed = reason or guess_column(columns[name], fewest)
+        if isinstance(guessed, str):
             ignored.append(name)
-            continue
-        found.append(feature)
-        if feature.kind == "category":
-            notes[name] = "add the other owners' categories"
-        elif seen[name].endswith(CODES):
-            notes[name] = CODES
+            seen[name] = guessed
+        else:
+            found.append(guessed.feature)
+            seen[name], notes[name] = guessed.seen, guessed.note
+    scarce: list[str] = []
     if features is not None and "feature" in features.columns:
-        found += [Feature(name, "sparse") for name in distinct_texts(features, "feature")]
+        names, scarce = frequent(column_of(features, "feature", silent), fewest)
+        found += [Feature(name, "sparse") for name in names]
+    if scarce:
+        uses.said.append(
+            f"features: {len(scarce)} that fewer than {fewest} rows have are left out"
+        )
     if not found:
         raise DataError(
             f"{nodes.file} has no column that could be a feature; its columns are "
             f"{', '.join(nodes.columns)}. Add columns of numbers or categories."
         )
-    classes = distinct_texts(nodes, label) if label in nodes.columns else []
-    return Guess(Schema(tuple(found), tuple(classes), label, tuple(ignored)), seen, notes)
-
-
-def guess_feature(cells: Cells, name: str) -> tuple[Feature | None, str]:
-    """What a column seems to be, and what was seen in it; None for free text."""
-    column = cells.columns[name]
-    lower = pc.utf8_lower(column)
-    nothing = pc.or_(
-        pc.equal(column, ""), pc.is_in(lower, value_set=pa.array(sorted(NOTHING), pa.string()))
+    classes, rare = frequent(label, fewest) if label else ([], [])
+    if rare:
+        uses.said.append(
+            f"classes: {len(rare)} that fewer than {fewest} rows have count as other"
+        )
+        classes = [*without(classes, OTHER), OTHER]
+    schema = Schema(
+        features=tuple(found),
+        class_names=tuple(classes),
+        label=uses.label,
+        ignored=tuple(ignored),
+        id=uses.id,
+        source=uses.source,
+        target=uses.target,
+        unlisted_classes="other" if rare else "refused",
+        unlisted_sparse="dropped" if scarce else "refused",
     )
-    num_empty = int(pc.sum(nothing).as_py() or 0)
-    num_values = int(pc.count_distinct(column.filter(pc.not_equal(column, ""))).as_py())
-    empty = f", {num_empty:,} empty" if num_empty else ""
-    kept = Cells(cells.file, {name: column.filter(pc.invert(nothing))}, 0, cells.row_name)
-    trouble = Problems("guess")
-    numbers = checked_numbers(kept, name, trouble)[0]
-    if not trouble.counts and len(numbers):
-        seen = f"{numbers.min():g} to {numbers.max():g}{empty}"
-        if 2 < num_values <= FEW and (numbers == np.round(numbers)).all():
-            seen += f"; {CODES}"
-        return Feature(name, "number", missing="mean" if num_empty else "refused"), seen
-    if 0 < num_values <= MOST_CATEGORIES and num_values < cells.num_rows:
-        categories = tuple(distinct_texts(cells, name))
-        return Feature(name, "category", categories=categories), f"{num_values} words{empty}"
-    return None, f"{num_values:,} different texts"
+    return Guess(schema, seen, notes, uses.said)
 
 
-def distinct_texts(cells: Cells, name: str) -> list[str]:
-    """The different texts in a column, except the empty one."""
-    return sorted(set(pc.unique(cells.columns[name]).to_pylist()) - {""}, key=natural)
+def guess_column(column: Column, fewest: int) -> Guessed | str:
+    """What a column seems to be, or why it is ignored."""
+    if not column.filled.any():
+        return "it is empty"
+    for kind in KINDS.values():
+        if guessed := kind.guess(column, fewest):
+            return guessed
+    values = len(column.distinct()[0])
+    return f'{values:,} different texts; kind = "text" would use their words'
+
+
+def frequent(column: Column, fewest: int) -> tuple[list[str], list[str]]:
+    """The texts of a column that enough rows have, in order, and the others."""
+    counts = column.counts()
+    shown = [text for text, count in counts.items() if count >= fewest]
+    rare = [text for text, count in counts.items() if count < fewest]
+    return sorted(shown, key=natural), rare

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from fedsage.errors import nearest
-from fedsage.files import write_atomically
+from fedsage.tables.feature import (
+    OTHER,
+    Feature,
+    KindName,
+    is_name,
+    names_of,
+    one_of,
+    unknown_keys,
+)
+from fedsage.tables.kinds import KINDS, kind_of
 from fedsage.tables.problems import Problems
 
 if sys.version_info >= (3, 11):
@@ -25,45 +32,46 @@ else:
     import tomli as tomllib
 
 SCHEMA = "schema.toml"
-RESERVED = ("id", "split")  # columns with a meaning of their own
-PARTS = ("train", "val", "test")  # what the column "split" may say
-KEYS = ("classes", "features", "sparse", "label", "ignored")
-FEATURE_KEYS = {"number": ("kind", "scaling", "missing"), "category": ("kind", "categories")}
-CHOICES = {"scaling": ("standard", "none"), "missing": ("refused", "mean")}
-BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys that need no quotes in TOML
+SOURCE = "source.toml"  # of one owner: how its files are written, or where its database is
+SPLIT = "split"  # the column that says which part of the split a node is in
+PARTS = ("train", "val", "test")  # what it may say
+EMPTY = ("NA", "N/A", "#N/A", "NaN", "NaT", "<NA>", "NULL", "none", "nil", "?", "-", ".")
+NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their usual names
+KEYS = (
+    "classes", "features", "sparse", *NAMES, "ignored", "ignored_in_edges", "empty",
+    "unlisted_classes", "unlisted_sparse",
+)  # fmt: skip
+MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
+UNLISTED = {
+    "unlisted_classes": one_of("refused", "other"),
+    "unlisted_sparse": one_of("refused", "dropped"),
+}
 DENSE_SHARE = 4  # features are kept sparse if at most one value in this many is not zero
-
-Kind: TypeAlias = Literal["number", "category", "sparse"]
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One feature: a column of numbers or of categories, or a name in the sparse table."""
-
-    name: str
-    kind: Kind
-    scaling: Literal["standard", "none"] = "standard"  # numbers: (value - mean) / deviation
-    missing: Literal["refused", "mean"] = "refused"  # numbers: what an empty cell means
-    categories: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """The number of columns of X it takes: one, or one per category."""
-        return len(self.categories) if self.kind == "category" else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the tables hold. Columns of X: numbers and categories in order, then sparse ones."""
+    """What the tables hold. Columns of X: those of nodes in order, then sparse ones."""
 
     features: tuple[Feature, ...]
     class_names: tuple[str, ...]
     label: str = "label"  # the column that holds the class
-    ignored: tuple[str, ...] = ()  # columns that are not features
+    ignored: tuple[str, ...] = ()  # columns of nodes that are not features
+    id: str = "id"
+    source: str = "source"
+    target: str = "target"
+    ignored_in_edges: tuple[str, ...] = ()
+    empty: tuple[str, ...] = EMPTY  # what counts as an empty cell, in upper or lower case
+    unlisted_classes: Literal["refused", "other"] = "refused"
+    unlisted_sparse: Literal["refused", "dropped"] = "refused"
 
-    def of_kind(self, kind: Kind) -> tuple[Feature, ...]:
+    def of_kind(self, kind: KindName) -> tuple[Feature, ...]:
         """The features of a kind, in order."""
         return tuple(feature for feature in self.features if feature.kind == kind)
+
+    def held_as(self, where: Literal["numbers", "codes", "texts"]) -> tuple[Feature, ...]:
+        """The features that tables keep as numbers, as codes or as texts, in order."""
+        return tuple(f for f in self.columns if kind_of(f).holds == where)
 
     @property
     def columns(self) -> tuple[Feature, ...]:
@@ -72,50 +80,57 @@ class Schema:
 
     @property
     def num_features(self) -> int:
-        """d_x: one for each number, each category and each sparse feature."""
-        return sum(feature.width for feature in self.features)
+        """d_x: the number of columns of X."""
+        wide = sum(len(kind_of(f).width_names(f)) for f in self.columns)
+        return wide + len(self.features) - len(self.columns)
 
     @property
     def width_names(self) -> tuple[str, ...]:
         """A name for each of the d_x columns of X."""
-        names = [
-            [f"{f.name}={c}" for c in f.categories] if f.kind == "category" else [f.name]
-            for f in (*self.columns, *self.of_kind("sparse"))
-        ]
-        return tuple(name for group in names for name in group)
+        names = [name for f in self.columns for name in kind_of(f).width_names(f)]
+        return (*names, *(f.name for f in self.of_kind("sparse")))
 
     @property
     def is_sparse(self) -> bool:
         """Whether X is kept sparse; it depends only on the schema, so all owners agree."""
-        return bool(self.of_kind("sparse")) or (
-            len(self.columns) * DENSE_SHARE <= self.num_features
-        )
+        nonzero = sum(kind_of(f).nonzero(f) for f in self.columns)
+        return bool(self.of_kind("sparse")) or nonzero * DENSE_SHARE <= self.num_features
 
     @property
     def sha256(self) -> str:
         """A checksum of the schema's content, however its file is laid out."""
-        text = json.dumps(schema_content(self), ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return checksum(schema_content(self))
+
+
+def checksum(content: object) -> str:
+    """A checksum of plain values."""
+    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def schema_content(schema: Schema) -> dict[str, Any]:
-    """The schema as plain values, nested as in its file; :func:`schema_of` reads it."""
+    """The schema as plain values, nested as in its file; :func:`schema_of` reads it.
+
+    Settings that have their usual value are left out, except for a few: so schemas of older
+    versions keep their checksum.
+    """
     sparse = [feature.name for feature in schema.of_kind("sparse")]
     numbered = sparse == [str(i) for i in range(len(sparse))]
+    usual = Schema((), ())
+    others = [key for key in KEYS if key not in MAIN_KEYS]
+    changed = {
+        key: list(value) if isinstance(value := getattr(schema, key), tuple) else value
+        for key in others
+        if getattr(schema, key) != getattr(usual, key)
+    }
     return {
         "classes": list(schema.class_names),
         "label": schema.label,
         "ignored": list(schema.ignored),
         "sparse": len(sparse) if numbered else sparse,
-        "features": {f.name: feature_content(f) for f in schema.columns},
+        **changed,
+        "features": {f.name: kind_of(f).content(f) for f in schema.columns},
     }
-
-
-def feature_content(feature: Feature) -> dict[str, Any]:
-    """The keys of one feature."""
-    if feature.kind == "category":
-        return {"kind": "category", "categories": list(feature.categories)}
-    return {"kind": "number", "scaling": feature.scaling, "missing": feature.missing}
 
 
 def read_schema(path: Path | str) -> Schema:
@@ -149,32 +164,74 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
     unknown_keys(content, KEYS, file, "", problems)
     if "classes" not in content:
         problems.add("schema", file, "has no key 'classes'", 'Add classes = ["a", "b"].')
-    classes = names_of(content.get("classes", []), f"{file}, classes", problems)
-    ignored = names_of(content.get("ignored", []), f"{file}, ignored", problems)
-    label = content.get("label", "label")
-    if not isinstance(label, str) or not is_name(label) or label in RESERVED:
-        problems.add(
-            "schema",
-            f"{file}, label",
-            f"{label!r} cannot be the column that holds the class",
-            "Give the name of a column other than id and split.",
-        )
-        label = "label"
+    lists = {
+        key: names_of(content.get(key, []), f"{file}, {key}", problems)
+        for key in ("classes", "ignored", "ignored_in_edges")
+    }
+    unlisted: dict[str, Any] = {
+        key: setting.read(content.get(key, setting.default), f"{file}, {key}", problems)
+        for key, setting in UNLISTED.items()
+    }
+    if unlisted["unlisted_classes"] == "other" and OTHER not in lists["classes"]:
+        lists["classes"] += (OTHER,)
+    names = column_names(content, file, problems)
     features = features_of(content.get("features", {}), file, problems)
     sparse = sparse_of(content.get("sparse", 0), file, problems)
-    taken = {"id", "split", label}
-    for name in [f.name for f in (*features, *sparse)] + list(ignored):
-        if name in taken:
-            problems.add(
-                "schema",
-                f"{file}, {name}",
-                "the name is already in use",
-                "Give every column one use.",
-            )
-        taken.add(name)
+    columns = [f.name for f in (*features, *sparse)] + list(lists["ignored"])
+    refuse_twice([names["id"], SPLIT, names["label"], *columns], file, problems)
+    refuse_twice([names["source"], names["target"], *lists["ignored_in_edges"]], file, problems)
     if not features and not sparse:
         problems.add("schema", file, "names no features", "Add some under [features].")
-    return Schema((*features, *sparse), classes, label, ignored)
+    return Schema(
+        features=(*features, *sparse),
+        class_names=lists["classes"],
+        ignored=lists["ignored"],
+        ignored_in_edges=lists["ignored_in_edges"],
+        empty=empty_of(content.get("empty"), file, problems),
+        **unlisted,
+        **names,
+    )
+
+
+def column_names(content: Mapping[str, Any], file: str, problems: Problems) -> dict[str, Any]:
+    """The columns that hold ids, classes and the ends of links."""
+    found = {}
+    for key in NAMES:
+        name = content.get(key, key)
+        usable = isinstance(name, str) and is_name(name) and name != SPLIT
+        if not usable or (key == "label" and name == content.get("id", "id")):
+            holds = "the class" if key == "label" else f"the {key}"
+            problems.add(
+                "schema",
+                f"{file}, {key}",
+                f"{name!r} cannot be the column that holds {holds}",
+                "Give the name of a column other than split"
+                f"{' and that of the id' if key == 'label' else ''}.",
+            )
+            name = key
+        found[key] = name
+    return found
+
+
+def empty_of(content: object, file: str, problems: Problems) -> tuple[str, ...]:
+    """What counts as an empty cell."""
+    if content is None:
+        return EMPTY
+    if not isinstance(content, list) or not all(isinstance(mark, str) for mark in content):
+        remedy = 'Write a list of words in quotes: ["NA", "-9"].'
+        problems.add("schema", f"{file}, empty", f"is {content!r}, not a list of words", remedy)
+        return EMPTY
+    return tuple(dict.fromkeys(mark.strip() for mark in content if mark.strip()))
+
+
+def refuse_twice(names: list[str], file: str, problems: Problems) -> None:
+    """Note the columns that have two uses."""
+    taken: set[str] = set()
+    for name in names:
+        if name in taken:
+            remedy = "Give every column one use."
+            problems.add("schema", f"{file}, {name}", "the name is already in use", remedy)
+        taken.add(name)
 
 
 def features_of(content: object, file: str, problems: Problems) -> list[Feature]:
@@ -189,33 +246,13 @@ def features_of(content: object, file: str, problems: Problems) -> list[Feature]
         if not is_name(name):
             remedy = "Remove the spaces around it, and give it at least one letter."
             problems.add("schema", where, f"{name!r} is not a name for a column", remedy)
-        if not isinstance(keys, Mapping) or keys.get("kind") not in FEATURE_KEYS:
-            kind = keys.get("kind") if isinstance(keys, Mapping) else keys
-            remedy = 'Write { kind = "number" } or { kind = "category", categories = [...] }.'
+        kind = keys.get("kind") if isinstance(keys, Mapping) else keys
+        if not isinstance(keys, Mapping) or not isinstance(kind, str) or kind not in KINDS:
+            remedy = f'Write {{ kind = "..." }} with one of {", ".join(sorted(KINDS))}.'
             problems.add("schema", where, f"the kind is {kind!r}", remedy)
             continue
-        features.append(feature_of(name, keys, where, problems))
+        features.append(KINDS[kind].feature(name, keys, where, problems))
     return features
-
-
-def feature_of(name: str, keys: Mapping[str, Any], where: str, problems: Problems) -> Feature:
-    """One feature from its keys."""
-    kind = keys["kind"]
-    unknown_keys(keys, FEATURE_KEYS[kind], where, f"features.{name}.", problems)
-    if kind == "category":
-        categories = names_of(keys.get("categories", []), f"{where}.categories", problems)
-        if not categories:
-            remedy = 'Add categories = ["a", "b"], with those of all owners.'
-            problems.add("schema", where, "has no categories", remedy)
-        return Feature(name, "category", categories=categories)
-    chosen = {}
-    for key, choices in CHOICES.items():
-        chosen[key] = keys.get(key, choices[0])
-        if chosen[key] not in choices:
-            remedy = f'Write "{choices[0]}" or "{choices[1]}".'
-            problems.add("schema", f"{where}.{key}", f"is {chosen[key]!r}", remedy)
-            chosen[key] = choices[0]
-    return Feature(name, "number", **chosen)
 
 
 def sparse_of(content: object, file: str, problems: Problems) -> list[Feature]:
@@ -223,77 +260,3 @@ def sparse_of(content: object, file: str, problems: Problems) -> list[Feature]:
     if isinstance(content, int) and not isinstance(content, bool) and 0 <= content <= 10**7:
         return [Feature(str(i), "sparse") for i in range(content)]
     return [Feature(name, "sparse") for name in names_of(content, f"{file}, sparse", problems)]
-
-
-def names_of(content: object, where: str, problems: Problems) -> tuple[str, ...]:
-    """A list of distinct names."""
-    if not isinstance(content, list) or not all(isinstance(name, str) for name in content):
-        remedy = 'Write a list of words in quotes: ["a", "b"].'
-        problems.add("schema", where, f"is {content!r}, not a list of names", remedy)
-        return ()
-    for name in content:
-        if not is_name(name):
-            remedy = "Remove the spaces around it, and give it at least one letter."
-            problems.add("schema", where, f"{name!r} is not a name", remedy)
-    if len(set(content)) < len(content):
-        twice = next(name for i, name in enumerate(content) if name in content[:i])
-        problems.add("schema", where, f"{twice!r} appears twice", "Name everything once.")
-    return tuple(dict.fromkeys(content))
-
-
-def is_name(text: str) -> bool:
-    """Whether a cell can hold this text: not empty, no surrounding spaces."""
-    return bool(text) and text == text.strip()
-
-
-def unknown_keys(
-    content: Mapping[str, Any],
-    known: tuple[str, ...],
-    where: str,
-    prefix: str,
-    problems: Problems,
-) -> None:
-    """Note every unknown key, with the nearest known one."""
-    for key in content:
-        if key not in known:
-            remedy = nearest(key, known).strip()
-            problems.add("schema", where, f"unknown key '{prefix}{key}'", remedy)
-
-
-def schema_text(schema: Schema, notes: Mapping[str, str] | None = None) -> str:
-    """The schema as a TOML file with comments; ``notes`` are added after features."""
-    content, notes = schema_content(schema), notes or {}
-    lines = [
-        "# Every owner uses this same file: X and the classes are numbered in the order below.",
-        "# How to fill it in: docs/own-data.md. Check your tables with",
-        "#   fedsage data check FOLDER",
-        "",
-        "# Every class that any owner has.",
-        f"classes = {toml(content['classes'])}",
-    ]
-    if schema.label != "label":
-        lines.append(f"label = {toml(schema.label)}  # the column that holds a node's class")
-    if schema.ignored:
-        lines.append(f"ignored = {toml(content['ignored'])}  # columns that are not features")
-    if schema.of_kind("sparse"):
-        lines += ["# Features of the table (id, feature, value); those not listed are 0."]
-        lines += [f"sparse = {toml(content['sparse'])}"]
-    if schema.columns:
-        lines += ["", "[features]"]
-    for name, keys in content["features"].items():
-        note = f"  # {notes[name]}" if name in notes else ""
-        pairs = ", ".join(f"{key} = {toml(value)}" for key, value in keys.items())
-        key = name if BARE.fullmatch(name) else toml(name)
-        lines.append(f"{key} = {{ {pairs} }}{note}")
-    return "\n".join(lines) + "\n"
-
-
-def toml(value: str | int | list[str]) -> str:
-    """A value as TOML, which agrees with JSON on words, numbers and lists of them."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def write_schema(schema: Schema, path: Path, notes: Mapping[str, str] | None = None) -> None:
-    """Write ``schema.toml``, all or nothing."""
-    text = schema_text(schema, notes)
-    write_atomically(path, lambda file: file.write(text.encode()))

@@ -7,7 +7,9 @@ owner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +24,10 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 from fedsage.tables.digits import exact_sum
+from fedsage.tables.feature import Feature
+from fedsage.tables.kinds import kind_of
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import SCHEMA, Feature, Schema, read_schema
+from fedsage.tables.schema import SCHEMA, Schema, read_schema
 
 if TYPE_CHECKING:
     from fedsage.tables.cells import Cells
@@ -37,17 +41,29 @@ class Tables:
 
     schema: Schema
     ids: tuple[str, ...]
-    numbers: Float64[Array, "V numbers"]  # in the schema's order; NaN where a cell is empty
-    codes: Int[Array, "V categories"]  # which category, in the schema's order
+    numbers: Float64[Array, "V numbers"]  # whose mean is known; NaN where a cell is empty
+    codes: Int[Array, "V categories"]  # which category; all in the schema's order
     sparse: SparseMatrix  # V × the number of sparse features
     y: Int[Array, " V"]  # -1 where the class is not known
     links: EdgeIndex
     split: Split | None
+    texts: Array | None = None  # V × the number of free texts; None if there are none
 
     @property
     def num_nodes(self) -> int:
         """|V|."""
         return len(self.ids)
+
+    @property
+    def sha256(self) -> str:
+        """A checksum of all that the tables hold."""
+        digest = hashlib.sha256(json.dumps([self.schema.sha256, self.ids]).encode())
+        for held in (self.numbers, self.codes, self.y, self.links):
+            digest.update(np.ascontiguousarray(held).tobytes())
+        for held in (self.sparse.indptr, self.sparse.indices, self.sparse.data):
+            digest.update(held.tobytes())
+        digest.update(json.dumps([] if self.texts is None else self.texts.tolist()).encode())
+        return digest.hexdigest()
 
     def induced(self, nodes: NodeIds, split: Split | None = None) -> Tables:
         """The tables of ``nodes`` only, in the given order, with the links among them.
@@ -66,7 +82,16 @@ class Tables:
             y=self.y[nodes],
             links=links[:, (links >= 0).all(axis=0)],
             split=split or (None if self.split is None else restricted(self.split, place)),
+            texts=None if self.texts is None else self.texts[nodes],
         )
+
+    def held(self) -> Iterator[tuple[Feature, Array, int | None]]:
+        """Every feature with its column and, if it is held as a number, its place there."""
+        place = {"numbers": 0, "codes": 0, "texts": 0}
+        for feature in self.schema.columns:
+            holds = kind_of(feature).holds
+            k, place[holds] = place[holds], place[holds] + 1
+            yield feature, getattr(self, holds)[:, k], k if holds == "numbers" else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,40 +150,23 @@ def pooled_scale(tables: Sequence[Tables]) -> Scale:
 
 
 def graph_of(tables: Tables, scale: Scale) -> Graph:
-    """The graph of some tables: numbers scaled, categories one-hot, then sparse features."""
+    """The graph of some tables: every column as its kind says, then sparse features."""
     schema = tables.schema
-    numbers = iter(range(tables.numbers.shape[1]))
-    codes = iter(range(tables.codes.shape[1]))
     blocks: list[Array | SparseMatrix] = [
-        scaled(tables, scale, feature, next(numbers))
-        if feature.kind == "number"
-        else one_hot(tables.codes[:, next(codes)], feature.width, schema.is_sparse)
-        for feature in schema.columns
+        kind_of(feature).encode(
+            values,
+            feature,
+            *((0.0, 1.0) if k is None else (float(scale.mean[k]), float(scale.std[k]))),
+        )
+        for feature, values, k in tables.held()
     ]
     if not schema.is_sparse:
-        x = np.concatenate(blocks, axis=1, dtype=np.float32)
+        dense = [b if isinstance(b, np.ndarray) else b.toarray() for b in blocks]
+        x = np.concatenate(dense, axis=1, dtype=np.float32)
     else:
         sparse = [csr_array(block, dtype=np.float32) for block in (*blocks, tables.sparse)]
         x = hstack(sparse, format="csr") if blocks else sparse[0]
     return Graph.from_arrays(x, tables.links, tables.y, schema.class_names, name="tables")
-
-
-def scaled(tables: Tables, scale: Scale, feature: Feature, k: int) -> Float64[Array, "V 1"]:
-    """One column of numbers, scaled as its feature says; an empty cell becomes the mean."""
-    column = tables.numbers[:, k]
-    filled = np.where(np.isnan(column), scale.mean[k], column)
-    if feature.scaling == "standard":
-        filled = (filled - scale.mean[k]) / scale.std[k]
-    return filled[:, None]
-
-
-def one_hot(codes: Int[Array, " V"], width: int, sparse: bool) -> Array | SparseMatrix:
-    """One column per category, with a one where the node has it."""
-    rows = csr_array(
-        (np.ones(len(codes), dtype=np.float32), codes, np.arange(len(codes) + 1)),
-        shape=(len(codes), width),
-    )
-    return rows if sparse else rows.toarray()
 
 
 def read_tables(folder: Path | str, schema: Schema | None = None) -> Tables:
@@ -169,19 +177,17 @@ def read_tables(folder: Path | str, schema: Schema | None = None) -> Tables:
             if the schema has sparse features.
         schema: By default ``schema.toml`` in the folder or, if it has none, next to it.
     """
-    from fedsage.tables.cells import find_table, read_cells
+    from fedsage.tables.source import read_folder
 
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. Give the folder that holds nodes.csv.")
     schema = schema or read_schema(schema_path(folder))
     problems = Problems(str(folder))
-    paths = [
-        find_table(folder, "nodes", problems),
-        find_table(folder, "edges", problems),
-        find_table(folder, "features", problems, needed=bool(schema.of_kind("sparse"))),
-    ]
-    nodes, links, features = (read_cells(p, problems) if p else None for p in paths)
+    nodes, links, features = read_folder(folder, problems)
+    if features is None and schema.of_kind("sparse"):
+        remedy = f"Add features.csv or features.parquet to {folder}."
+        problems.add("no file", "features.csv", "no such file", remedy)
     return tables_from(nodes, links, features, schema, problems)
 
 
@@ -204,9 +210,10 @@ def tables_from(
     edge_index = np.zeros((2, 0), dtype=np.int64)
     sparse: SparseMatrix | None = None
     if parsed and parsed.ids:
-        edge_index = parse_links(links, parsed.ids, problems) if links else edge_index
+        if links:
+            edge_index = parse_links(links, parsed.ids, schema, problems)
         if features and names:
-            sparse = parse_sparse(features, parsed.ids, names, problems)
+            sparse = parse_sparse(features, parsed.ids, schema, problems)
     problems.raise_if_any()
     assert parsed is not None  # or there was a problem
     return Tables(
@@ -218,6 +225,7 @@ def tables_from(
         y=frozen(parsed.y),
         links=frozen(edge_index),
         split=None if parsed.parts is None else split_of(parsed.parts),
+        texts=parsed.texts,
     )
 
 

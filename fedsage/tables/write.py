@@ -15,8 +15,11 @@ from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.shapes import Array
+from fedsage.tables.feature import Feature, names_of
+from fedsage.tables.kinds import kind_of
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import PARTS, SCHEMA, Feature, Schema, names_of, write_schema
+from fedsage.tables.schema import PARTS, SCHEMA, SPLIT, Schema
+from fedsage.tables.schema_file import write_schema
 from fedsage.tables.tables import Tables
 
 Format: TypeAlias = Literal["csv", "parquet"]
@@ -50,12 +53,13 @@ def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
     ids = np.array(tables.ids, dtype=object)
     write_table(node_columns(tables), folder / f"nodes.{format}")
     source, target = tables.links
-    write_table({"source": ids[source], "target": ids[target]}, folder / f"edges.{format}")
+    ends = {tables.schema.source: ids[source], tables.schema.target: ids[target]}
+    write_table(ends, folder / f"edges.{format}")
     if tables.sparse.shape[1]:
         names = np.array([f.name for f in tables.schema.of_kind("sparse")], dtype=object)
         entries = tables.sparse.tocoo()
         columns = {
-            "id": ids[entries.row],
+            tables.schema.id: ids[entries.row],
             "feature": names[entries.col],
             "value": entries.data.astype(np.float64),
         }
@@ -64,17 +68,15 @@ def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
 
 def node_columns(tables: Tables) -> Columns:
     """The columns of the table of nodes."""
-    columns: dict[str, Sequence[str] | Array] = {"id": tables.ids}
+    columns: dict[str, Sequence[str] | Array] = {tables.schema.id: tables.ids}
     columns[tables.schema.label] = words(tables.schema.class_names, tables.y)
     if tables.split is not None:
         parts = np.full(tables.num_nodes, -1)
         for part, nodes in enumerate((tables.split.train, tables.split.val, tables.split.test)):
             parts[nodes] = part
-        columns["split"] = words(PARTS, parts)
-    for k, feature in enumerate(tables.schema.of_kind("number")):
-        columns[feature.name] = tables.numbers[:, k]
-    for k, feature in enumerate(tables.schema.of_kind("category")):
-        columns[feature.name] = words(feature.categories, tables.codes[:, k])
+        columns[SPLIT] = words(PARTS, parts)
+    for feature, values, _ in tables.held():
+        columns[feature.name] = kind_of(feature).cells(values, feature)
     return columns
 
 

@@ -57,7 +57,7 @@ def test_check_refuses_a_folder_without_a_graph(fedsage: Call) -> None:
 def test_init_writes_a_schema_that_fits_the_tables(fedsage: Call) -> None:
     folder = folder_of(Path("a"))
     (folder / "schema.toml").unlink()
-    done = fedsage("data", "init", "a")
+    done = fedsage("data", "init", "a", "--at-least", "1")
     assert done.code == 0, done.err
     assert "a/schema.toml: 3 features, 2 sparse, 2 classes" in done.out
     assert "name: ignored, 4 different texts" in done.out
@@ -78,7 +78,8 @@ def test_init_writes_a_schema_that_fits_the_tables(fedsage: Call) -> None:
 
 def test_init_takes_classes_from_the_column_one_names(fedsage: Call) -> None:
     folder_of(Path("a"), **nodes("0.5,,", "0.5,ill,"))
-    done = fedsage("data", "init", "a", "--label-column", "ward", "--out", "schema.toml")
+    words = ("--label-column", "ward", "--out", "schema.toml", "--at-least", "1")
+    done = fedsage("data", "init", "a", *words)
     assert done.code == 0, done.err
     schema = read_schema(Path("schema.toml"))
     assert schema.label == "ward" and schema.class_names == ("north", "south")

@@ -40,6 +40,7 @@ from fedsage.protocol.wire import decode, encode, unpacked
 from fedsage.runs.events import HistoryLine, Observer, ignore_event
 from fedsage.runs.execute import run_config
 from fedsage.runs.result import RunResult
+from fedsage.tables.feature import Feature
 from tests.federation.conftest import (
     NAMES,
     TINY,
@@ -164,13 +165,29 @@ def test_another_version_is_named_on_both_sides(sites: Make, tmp_path: Path) -> 
         )
 
 
-def test_another_schema_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:
+def test_another_schema_is_answered_with_the_columns_that_differ(
+    sites: Make, tmp_path: Path
+) -> None:
     made = sites()
-    object.__setattr__(made[2].owned.tables.schema, "class_names", ("ill", "other"))  # type: ignore[union-attr]
-    with pytest.raises(ConfigError, match=r"schema differs: owner east has .*, owner west has"):
-        serve(
-            config_for("fedsage"), SiteEngine(made), NAMES, "r", "1.0", tmp_path, ignore_event
-        )
+    tables = made[2].owned.tables
+    assert tables is not None
+    age, pulse, ward = tables.schema.features
+    wider = replace(ward, categories=(*ward.categories, "a secret ward"))
+    for name, value in {
+        "class_names": ("ill", "other"),
+        "features": (age, replace(pulse, kind="count"), wider, Feature("dose", "number")),
+    }.items():
+        object.__setattr__(tables.schema, name, value)
+    engine = SiteEngine(made)
+    with pytest.raises(ConfigError) as caught:
+        serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path, ignore_event)
+    assert str(caught.value) == (
+        "The schemas of owner east and owner west differ in column pulse (number and count), "
+        "column ward (other categories or settings), classes, column dose (only in the "
+        "second). Make a common one with 'fedsage data merge', and give every owner the same "
+        "schema.toml."
+    )
+    assert not any(b"secret" in frame for _, frame in engine.frames)
 
 
 @pytest.mark.parametrize("method", ["globsage", "locsage", "locsage+", "oracle"])

@@ -130,7 +130,7 @@ TRIED = [
     Turn(3, True),
     News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),
-    Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]'),
+    Joined("1.0", "abc", 5, 3, 100, 60.0, '["x", "ä"]', "{}"),
     ColumnSums(torch.ones(2, dtype=torch.int32), torch.ones(2, 3, dtype=torch.int32)),
     ColumnMeans(torch.randn(2).double()),
     ColumnSquares(torch.zeros(0, 3, dtype=torch.int32)),

@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedsage.errors import DataErrors
-from fedsage.tables.cells import cells_of, plain_header, read_csv, read_odd_csv
+from fedsage.tables.cells import cells_of
+from fedsage.tables.csv_file import plain_header, read_csv, read_odd_csv
 from fedsage.tables.problems import Problems
 from fedsage.tables.tables import read_tables
 from tests.tables.test_tables import FINE, folder_of
@@ -25,6 +26,7 @@ cell = st.text(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(cell, cell, cell), max_size=6))
 @example([("", "", ""), ('"', "a\nb", " ")])
 @example([("\r", "x", "")])
@@ -39,7 +41,7 @@ def test_arrow_and_python_read_the_same_cells(rows: list[tuple[str, str, str]]) 
         assert plain_header(path) == ["a", "b", "c"]
         problems = Problems("t")
         fast, slow = read_csv(path, problems), read_odd_csv(path, problems)
-        assert fast and slow and not problems.counts
+        assert fast and slow and not problems.found
         assert fast.num_rows == slow.num_rows == len(rows)
         for name in "abc":
             assert fast.columns[name].to_pylist() == slow.columns[name].to_pylist()
@@ -47,6 +49,7 @@ def test_arrow_and_python_read_the_same_cells(rows: list[tuple[str, str, str]]) 
             assert fast.row_name(row) == slow.row_name(row)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 400), st.sampled_from(sorted(FINE)))
 def test_whatever_bytes_come_tables_are_read_or_refused(
     noise: bytes, at: int, name: str
@@ -61,6 +64,7 @@ def test_whatever_bytes_come_tables_are_read_or_refused(
             assert errors.lines and errors.count >= 1
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_whatever_bytes_a_parquet_file_holds_it_is_refused(noise: bytes) -> None:
     with TemporaryDirectory() as place:

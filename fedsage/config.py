@@ -200,6 +200,25 @@ class PrivacyConfig(Section):
     )
 
 
+class LinksConfig(Section):
+    """Links to other owners that owners know of, for mending by links."""
+
+    share: float = Field(
+        1.0, ge=0, le=1, description="of links between owners that are known, in simulations"
+    )
+    at_least: int = Field(
+        2, ge=2, le=1000, description="remote neighbors of a node that are summed, or none are"
+    )
+    match: Literal["intersection", "hashes"] = Field(
+        "intersection",
+        description="how owners find each other's nodes: by private set intersection, or by "
+        "keyed hashes where both ends know every link",
+    )
+    others: Literal["copy", "nothing"] = Field(
+        "copy", description="what is attached to nodes that get no sum"
+    )
+
+
 class EvaluationConfig(Section):
     """How nodes are queried."""
 
@@ -242,6 +261,7 @@ class Config(Section):
     neighgen: NeighGenConfig = NeighGenConfig()
     traffic: TrafficConfig = TrafficConfig()
     privacy: PrivacyConfig = PrivacyConfig()
+    links: LinksConfig = LinksConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     federation: FederationConfig = FederationConfig()
 

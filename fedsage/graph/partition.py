@@ -14,6 +14,7 @@ from fedsage.errors import ConfigError, DataError
 from fedsage.graph.arrays import frozen
 from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import KnownLinks
 from fedsage.graph.split import Split, split_labels
 from fedsage.readable import counted, html_table, owners_of
 from fedsage.shapes import Array, NodeIds
@@ -31,6 +32,7 @@ class Partition:
     how: str
     seed: int
     splits: tuple[Split | None, ...] = ()  # the owners' own, where they have any
+    known: tuple[KnownLinks, ...] = ()  # links to others that owners came with
 
     @property
     def num_owners(self) -> int:

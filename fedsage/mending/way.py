@@ -48,6 +48,7 @@ class Way:
     sections: tuple[str, ...]
     truth: Truth | None
     also: tuple[str, ...]
+    abroad: bool
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
@@ -67,6 +68,7 @@ def way_of_mending(
     sections: tuple[str, ...] = ("mend",),
     truth: Truth | None = None,
     also: tuple[str, ...] = (),
+    abroad: bool = False,
 ) -> Callable[[Callable[[Exchange], None]], Callable[[Exchange], None]]:
     """Register the server's side of a way of mending.
 
@@ -78,10 +80,11 @@ def way_of_mending(
         sections: Settings that it depends on and other ways do not.
         truth: Makes neighbors from the whole graph, before the run: only in simulations.
         also: Other modules with procedures that it asks for.
+        abroad: Whether it needs links to other owners that owners know of.
     """
 
     def register(mend: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        way = Way(name, mend, rounds, check, carries, sections, truth, also)
+        way = Way(name, mend, rounds, check, carries, sections, truth, also, abroad)
         WAYS.add(name, way, mend)
         return mend
 

@@ -77,17 +77,16 @@ def joined(shares: Mapping[int, int], people: int, threshold: int) -> int:
     return int(shamirs.interpolate(points, threshold=threshold))
 
 
-def sealed(key: bytes, text: bytes, about: str) -> str:
-    """The text encrypted for the other holder of the key, as hexadecimal digits."""
+def sealed(key: bytes, text: bytes, about: str) -> bytes:
+    """The text encrypted for the other holder of the key."""
     nonce = secrets.token_bytes(NONCE)
-    return (nonce + ChaCha20Poly1305(key).encrypt(nonce, text, about.encode())).hex()
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, text, about.encode())
 
 
-def unsealed(key: bytes, box: str, about: str) -> bytes:
+def unsealed(key: bytes, box: bytes, about: str) -> bytes:
     """The inverse of ``sealed``; refuses what was altered or is about something else."""
     try:
-        found = bytes.fromhex(box)
-        return ChaCha20Poly1305(key).decrypt(found[:NONCE], found[NONCE:], about.encode())
+        return ChaCha20Poly1305(key).decrypt(box[:NONCE], box[NONCE:], about.encode())
     except (ValueError, InvalidTag):
         raise PrivacyError(
             f"What another owner sent ({about}) was altered on the way. Nothing was sent."

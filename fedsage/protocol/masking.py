@@ -200,7 +200,7 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
                 texts[holder] += in_bytes(share)
     mine.shares = {mine.owner: texts.pop(mine.owner)}
     return Boxes({
-        str(i): sealed(mine.key(i), text, f"from {mine.owner} to {i}")
+        str(i): sealed(mine.key(i), text, f"from {mine.owner} to {i}").hex()
         for i, text in texts.items()
     })  # fmt: skip
 
@@ -210,7 +210,7 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
     """Open the boxes from the others; from here on, sums can be asked for."""
     for name, box in boxes.boxes.items():
         i = int(name)
-        mine.shares[i] = unsealed(mine.key(i), box, f"from {i} to {mine.owner}")
+        mine.shares[i] = unsealed(mine.key(i), box_of(box), f"from {i} to {mine.owner}")
     if set(mine.shares) != set(mine.members):
         raise PrivacyError("Not all members of the batch sent their shares. Nothing was sent.")
     parts = b"".join(mine.shares[i][:SIZE] for i in sorted(mine.shares))
@@ -266,6 +266,14 @@ def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
                 f"Owner {i} signed another list of who was in sum {last} than this owner got: "
                 "the server gave two different lists. Nothing was sent."
             )
+
+
+def box_of(text: str) -> bytes:
+    """A sealed box; what is none becomes one that cannot be opened."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
 
 
 def reach_of(members: Collection[OwnerId]) -> int:

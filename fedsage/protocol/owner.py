@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -38,6 +38,9 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Kept, Summed, in_full, procedure
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
+
+if TYPE_CHECKING:
+    from fedsage.protocol.letters import Abroad
 
 Part = TypeVar("Part", bound=Kept)
 
@@ -157,6 +160,7 @@ class DataOwner:
         self.tested = False
         self.scored, self.updates = 0, 1  # how often φ was scored, and may be
         self.secret: Callable[[], bytes] = bytes  # shared by the owners, if any
+        self.abroad: Abroad | None = None  # what it knows of other owners' nodes
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
         """State that a way of mending keeps with this owner, made when first asked for."""

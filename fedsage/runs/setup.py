@@ -12,6 +12,7 @@ from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import known_links
 from fedsage.graph.partition import Partition, label_counts, with_splits
 from fedsage.graph.split import Split
 from fedsage.mending.way import WAYS, Way
@@ -152,7 +153,10 @@ def check_hidden(config: Config, way: Way) -> None:
             f"The rule '{config.classifier.aggregate}' compares owners' updates, which "
             "--privacy sums hides from the server. Take --aggregate mean, or --privacy open."
         )
-    if sealed := [one.name for one in way.asks.values() if one.uses is Sealed]:
+    from fedsage.protocol.letters import Letters
+
+    shown = [one for one in way.asks.values() if one.uses is Sealed]
+    if sealed := [one.name for one in shown if one.reply is not Letters]:
         raise ConfigError(
             f"Mending by '{way.name}' shows owners' replies to other owners ({sealed[0]}), "
             "which is no sum. Take another way (mend.how), or --privacy open."
@@ -174,7 +178,28 @@ def data_owners(setup: Setup) -> list[list[DataOwner]]:
     ]
     for owner, seed in zip(owners, setup.seeds, strict=True):
         owner.seed = seed
+    if setup.way.abroad and setup.method.topology == "federated":
+        introduce_links(setup, owners)
     return [[owner] for owner in owners] if alone else [owners]
+
+
+def introduce_links(setup: Setup, owners: Sequence[DataOwner]) -> None:
+    """Tell owners of their links to others, and give each a name that it can sign with."""
+    from fedsage.engines.simulated import RUN, known_keys
+    from fedsage.protocol.letters import Abroad
+
+    known = setup.owners.known
+    if not known and setup.graph is not None:
+        share = setup.config.links.share
+        known = tuple(known_links(setup.graph, setup.owners.nodes, share, setup.plan.seed))
+    if not known:
+        raise ConfigError(
+            "Mending by links needs owners that know links to others, but these know none. "
+            "Mend in another way (mend.how), or name such links in their tables of edges."
+        )
+    identities = known_keys(range(len(owners)))
+    for owner, links in zip(owners, known, strict=True):
+        owner.abroad = Abroad(links, identities[owner.id], RUN)
 
 
 def whole_owner(setup: Setup) -> DataOwner:

@@ -9,6 +9,7 @@ from fedsage.audit.attacks.decode_cost import decode_cost
 from fedsage.audit.attacks.feature_presence import feature_presence
 from fedsage.audit.attacks.hits_oracle import QUERIES, hits_oracle
 from fedsage.audit.attacks.label_distribution import label_distribution
+from fedsage.audit.attacks.link_sums import count_shown, link_sums, sums_of
 from fedsage.audit.attacks.links import links
 from fedsage.audit.attacks.membership import membership
 from fedsage.audit.attacks.neighgen_rows import neighgen_rows
@@ -19,6 +20,7 @@ from fedsage.audit.attacks.sketch_membership import sketch_membership
 from fedsage.audit.case import Case
 from fedsage.audit.scores import auc, auc_error, found_at
 from fedsage.audit.seen import basis_of
+from fedsage.mending.link_rows import Sums
 from fedsage.rng import generator
 from tests.audit.conftest import MakeCase
 
@@ -123,3 +125,28 @@ def test_membership_and_links_are_held_against_a_baseline(case_of: MakeCase) -> 
 @pytest.mark.slow
 def test_frames_have_a_cost(case_of: MakeCase) -> None:
     assert value(decode_cost(case_of()).value) > 1
+
+
+def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
+    case_of: MakeCase,
+) -> None:
+    case = case_of("links", "low-rank", data={"partition": "random"})
+    assert case.setup.graph is not None
+    sums, x = sums_of(case, case.setup.graph, 0)
+    assert len(sums.here) > 20
+    found = link_sums(case)
+    assert (found.value, found.verdict) == (0, "holds")
+    # A row more in which one node is left out, and the difference is that node's row.
+    first = sums.nodes[sums.row == 0]
+    again = Sums(
+        np.append(sums.here, sums.here[0]),
+        np.append(sums.row, np.full(len(first) - 1, len(sums.here))),
+        np.append(sums.nodes, first[1:]),
+        np.append(sums.private, np.zeros(len(first) - 1, bool)),
+    )
+    assert count_shown(again, x) >= 1
+    assert count_shown(sums, x) == 0
+
+
+def test_sums_of_neighbors_are_attacked_where_there_are_any(case_of: MakeCase) -> None:
+    assert link_sums(case_of()).verdict == "not run"

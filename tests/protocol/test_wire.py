@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
+from fedsage.mending.link_parts import RowParts, RowsAsked
+from fedsage.mending.link_work import FoundNodes, SoughtNodes
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.offers import (
     Answers,
@@ -53,6 +55,7 @@ from fedsage.protocol.agreement import (
 )
 from fedsage.protocol.common import Change
 from fedsage.protocol.following import News, Turn
+from fedsage.protocol.letters import Introduction, Introductions, Letters
 from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Held, Keys, Members, Shares
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.wire import (
@@ -89,6 +92,9 @@ CHANGE = Change(
 WHOLE = {"left/w": torch.randint(-12, 13, (9, 2), dtype=torch.int8)}
 NEWS = HgNews(2, WHOLE, WEIGHTS)
 QUESTION = Question(torch.randint(-99, 99, (4, 2), dtype=torch.int8), -7, WHOLE)
+INTRODUCTION = Introduction("00", "a certificate\n", "22")
+POINTS = torch.randint(-128, 128, (4, 32), dtype=torch.int8)
+PLACES = torch.randint(0, 99, (4, 3), dtype=torch.int32)
 TRIED = [
     Ask(41),
     OFFER,
@@ -106,6 +112,13 @@ TRIED = [
     AnswerSum(3, WHOLE, 1.5),
     SharedNeighGen(1, WEIGHTS),
     NeighGenUpdate(WEIGHTS, DONE),
+    INTRODUCTION,
+    Introductions({"0": INTRODUCTION}),
+    Letters({"2": BYTES.reshape(-1)}),
+    SoughtNodes(POINTS),
+    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4),
+    RowsAsked(PLACES[:, :2], PLACES, 7),
+    RowParts(torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16)),
     ClassLinks(torch.randint(0, 99, (3, 3), dtype=torch.int32)),
     Subspace(torch.randn(5, 2)),
     Sketch(torch.randn(5, 2)),

@@ -1,0 +1,56 @@
+"""Links to nodes of other owners that an owner does know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsage.graph.graph import Graph
+from fedsage.rng import generator
+from fedsage.shapes import NodeIds
+
+UNKNOWN = -1  # whose node it is
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownLinks:
+    """What one owner knows about its links to other owners' nodes.
+
+    ``ids`` are its own nodes, in order, by the names that others know them by. Link k leads
+    from its node ``here[k]`` to the node that is called ``there[k]``, which belongs to the
+    owner ``at[k]``, or to ``UNKNOWN``.
+    """
+
+    ids: Sequence[str]
+    here: NodeIds
+    there: Sequence[str]
+    at: NodeIds
+
+
+def known_links(
+    graph: Graph, nodes: Sequence[NodeIds], share: float, seed: int
+) -> list[KnownLinks]:
+    """For a simulation: both ends know a ``share`` of the links between owners, ΔE.
+
+    Nodes are called by their number in G. Which links are known depends on the seed alone.
+    """
+    owner = np.empty(graph.num_nodes, dtype=np.int64)
+    local = np.empty(graph.num_nodes, dtype=np.int64)
+    for i, ids in enumerate(nodes):
+        owner[ids], local[ids] = i, np.arange(len(ids))
+    cut = graph.links[:, owner[graph.links[0]] != owner[graph.links[1]]]
+    known = cut[:, generator(seed, "known links").random(cut.shape[1]) < share]
+    here, there = np.concatenate([known, known[::-1]], axis=1)
+    names = np.arange(graph.num_nodes).astype(str)
+    return [
+        KnownLinks(
+            names[ids].tolist(),
+            local[here[mine]],
+            names[there[mine]].tolist(),
+            owner[there[mine]],
+        )
+        for i, ids in enumerate(nodes)
+        for mine in [owner[here] == i]
+    ]

@@ -1,0 +1,214 @@
+"""What an owner remembers while known links are matched and their sums are asked for."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from fedsage.errors import PrivacyError
+from fedsage.graph.known import UNKNOWN
+from fedsage.mending.link_parts import HeldSums, RowsAsked, exponent_of
+from fedsage.mending.link_rows import Sums
+from fedsage.models.parameters import Parameters
+from fedsage.privacy.intersection import (
+    blinded,
+    hashed,
+    new_blind,
+    packed,
+    tags,
+    unpacked,
+)
+from fedsage.privacy.sums import Whole
+from fedsage.protocol.letters import Abroad, Channel, Introduction
+from fedsage.protocol.messages import OwnerId, message
+from fedsage.rng import generator
+from fedsage.shapes import Array, NodeFeatures, NodeIds
+
+NOWHERE = -1
+NO_POINTS = np.empty((0, 32), np.int8)
+NOTHING = np.empty(0, np.int64)
+NO_SUMS = Sums(NOTHING, NOTHING, NOTHING, NOTHING.astype(bool))
+
+
+@message
+class SoughtNodes:
+    """D_i → D_j, sealed: the ids that D_i has links to, blinded; or tags of the links."""
+
+    points: Whole  # n × 32
+
+
+@message
+class FoundNodes:
+    """D_j → D_i, sealed: those points blinded by D_j too, and its own, blinded and shuffled.
+
+    By tags: of each link the place of D_j's end in its shuffled list, or -1.
+    """
+
+    again: Whole  # n × 32
+    nodes: Whole  # V_j × 32
+    places: Whole  # n
+    exponent: int  # no feature of D_j is above 2^e
+
+
+@dataclass(frozen=True, slots=True)
+class HeldState:
+    """The means that an owner has got."""
+
+    held: Parameters
+
+
+class LinkWork:
+    """One owner's part of the exchange. Only the means that it got are ever on a disk.
+
+    Args:
+        owner: Who this is.
+        abroad: What it knows of others.
+        match: ``intersection``, or ``hashes`` where both ends know every link.
+        width: d_x.
+    """
+
+    def __init__(self, owner: OwnerId, abroad: Abroad, match: str, width: int) -> None:
+        self.owner, self.abroad, self.links, self.match = owner, abroad, abroad.links, match
+        self.names, self.there = np.unique(np.asarray(self.links.there), return_inverse=True)
+        self.sums, self.held = NO_SUMS, HeldSums.nothing(width)
+        self.asked: dict[OwnerId, RowsAsked] = {}
+
+    def state(self) -> HeldState | None:
+        """What it got."""
+        return HeldState(self.held.tensors()) if len(self.held.here) else None
+
+    def restore(self, state: HeldState) -> None:
+        """Have it again."""
+        self.held = HeldSums.of(state.held)
+
+    def begin(self, offered: NodeIds) -> Introduction:
+        """New keys, and another order of the own nodes that others may find."""
+        self.channel = Channel(self.owner, self.abroad.run, self.abroad.identity)
+        self.blind, self.draws = new_blind(), generator(secrets.randbits(63), "order of nodes")
+        self.order = self.draws.permutation(offered)
+        self.own: Array | None = None  # own points, blinded and shuffled
+        self.order_of: dict[OwnerId, NodeIds] = {}  # what was sought, in that order
+        self.asked, self.sums = {}, NO_SUMS
+        return self.channel.introduction()
+
+    @property
+    def about(self) -> str:
+        """What ids are hashed for."""
+        return f"{self.abroad.run}, known links"
+
+    def towards(self, other: OwnerId) -> NodeIds:
+        """The links that may lead to that owner."""
+        return np.flatnonzero((self.links.at == other) | (self.links.at == UNKNOWN))
+
+    def sought(self) -> dict[OwnerId, SoughtNodes]:
+        """For each other owner, the ids that may be its own."""
+        for j in self.channel.keys:
+            links = self.towards(j)
+            sought = links if self.match == "hashes" else np.unique(self.there[links])
+            self.order_of[j] = self.draws.permutation(sought)
+        return {j: SoughtNodes(tensor(self.points_for(j))) for j in self.order_of}
+
+    def points_for(self, other: OwnerId) -> Array:
+        """What is sent to that owner to find nodes by."""
+        if self.match == "hashes":
+            return packed(self.tags_with(other, self.order_of[other]))
+        names = self.names[self.order_of[other]].tolist()
+        return packed(blinded(hashed(names, self.about), self.blind))
+
+    def tags_with(self, other: OwnerId, links: NodeIds) -> list[bytes]:
+        """The tags of some links to that owner."""
+        ids, there = self.links.ids, self.links.there
+        ends = ((ids[self.links.here[k]], there[k]) for k in links.tolist())
+        return tags(ends, self.channel.common(other, "tags of links"))
+
+    def found_for(self, other: OwnerId, asked: SoughtNodes, x: NodeFeatures) -> FoundNodes:
+        """The answer to that owner."""
+        points, exponent = unpacked(asked.points.numpy()), exponent_of(x)
+        if self.match == "hashes":
+            links = self.towards(other)
+            at = dict(zip(self.tags_with(other, links), self.links.here[links], strict=True))
+            place = np.full(len(self.links.ids), NOWHERE)
+            place[self.order] = np.arange(len(self.order))
+            found = [place[at[tag]] if tag in at else NOWHERE for tag in points]
+            places = np.array(found, dtype=np.int32)
+            return FoundNodes(tensor(NO_POINTS), tensor(NO_POINTS), tensor(places), exponent)
+        if self.own is None:
+            ids = [self.links.ids[v] for v in self.order.tolist()]
+            self.own = packed(blinded(hashed(ids, self.about), self.blind))
+        again = packed(blinded(points, self.blind))
+        return FoundNodes(
+            tensor(again), tensor(self.own), tensor(np.empty(0, np.int32)), exponent
+        )
+
+    def located(self, found: Mapping[OwnerId, FoundNodes]) -> tuple[NodeIds, NodeIds, NodeIds]:
+        """Links with both ends: own node, remote node by number, and whose each number is."""
+        whose = np.full(len(self.names), NOWHERE)
+        self.place = np.full(len(self.names), NOWHERE)
+        for j, one in found.items():
+            places = self.places_at(one)
+            if len(places) != len(self.order_of[j]):
+                raise PrivacyError(f"Owner {j} answered for other ids than were sought.")
+            order = self.order_of[j]
+            names = self.there[order] if self.match == "hashes" else order
+            new = (places != NOWHERE) & (whose[names] == NOWHERE)
+            whose[names[new]], self.place[names[new]] = j, places[new]
+        self.exponent = max((one.exponent for one in found.values()), default=0)
+        real = whose[self.there] != NOWHERE
+        return self.links.here[real], self.there[real], whose
+
+    def places_at(self, found: FoundNodes) -> NodeIds:
+        """Where in the other owner's list each node is that was sought."""
+        if self.match == "hashes":
+            return found.places.numpy().astype(np.int64)
+        theirs = blinded(unpacked(found.nodes.numpy()), self.blind)
+        at = {point: place for place, point in enumerate(theirs)}
+        again = unpacked(found.again.numpy())
+        return np.array([at.get(point, NOWHERE) for point in again], dtype=np.int64)
+
+    def requests(self, whose: NodeIds) -> dict[OwnerId, RowsAsked]:
+        """What each contributor is told: its own nodes, and who else is in those rows."""
+        nodes, private = self.sums.nodes, self.sums.private.astype(np.int64)
+        row, owner = self.sums.here[self.sums.row], whose[self.sums.nodes]
+        pairs, at = np.unique(np.stack([row, owner]), axis=1, return_inverse=True)
+        at = at.reshape(-1)
+        groups = np.stack([*pairs, np.bincount(at), np.bincount(at, private)], axis=1)
+        for j in np.unique(owner).tolist():
+            mine = owner == j
+            members = np.stack([row, self.place[nodes], private], axis=1)[mine]
+            shared = groups[np.isin(groups[:, 0], row[mine])]
+            self.asked[j] = RowsAsked(numbers(members), numbers(shared), self.exponent)
+        return self.asked
+
+    def own_nodes(self, asked: RowsAsked) -> RowsAsked:
+        """The same, with nodes as they are numbered here."""
+        members = asked.members.numpy()
+        if members.ndim != 2 or members.shape[1] != 3:
+            raise PrivacyError("An owner asked for a list of nodes that is none.")
+        place = members[:, 1]
+        if len(place) and not 0 <= place.min() <= place.max() < len(self.order):
+            raise PrivacyError("An owner asked for nodes that this owner does not have.")
+        own = np.stack([members[:, 0], self.order[place], members[:, 2]], axis=1)
+        order = np.lexsort((own[:, 1], own[:, 0]))  # as after a restart
+        return replace(asked, members=numbers(own[order]))
+
+    def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:
+        """The keys of masks on parts that go to that owner."""
+
+        def key(other: OwnerId, story: str) -> bytes:
+            return self.channel.common(other, f"parts for {receiver}, {story}")
+
+        return key
+
+
+def tensor(values: Array) -> Whole:
+    """As a message holds it."""
+    return torch.from_numpy(np.array(values, order="C"))
+
+
+def numbers(values: Array) -> Whole:
+    """Small whole numbers as a message holds them."""
+    return tensor(values.astype(np.int32))

@@ -1,0 +1,184 @@
+"""Links that owners do know: each node gets the mean of its remote neighbors' features.
+
+Owners find out by private set intersection whose nodes their links lead to, and ask each other
+for sums. All of it is in letters that the server cannot read, and no sum shows a single row:
+``link_rows.py`` says which sums are asked for, ``link_parts.py`` how they are answered.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from scipy.sparse import csr_array, issparse, vstack
+
+from fedsage.errors import ConfigError, PrivacyError
+from fedsage.graph.attach import Generated
+from fedsage.mending.link_parts import (
+    RowParts,
+    RowsAsked,
+    answered,
+    bounded,
+    may_be_summed,
+    total_of,
+)
+from fedsage.mending.link_rows import safe_sums
+from fedsage.mending.link_shown import Shown
+from fedsage.mending.link_work import FoundNodes, LinkWork, SoughtNodes
+from fedsage.mending.way import way_of_mending
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.letters import (
+    Introduction,
+    Introductions,
+    Letters,
+    delivered,
+    letters_form,
+)
+from fedsage.protocol.messages import Ask, Mended
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Sealed, procedure
+from fedsage.shapes import Array, NodeFeatures, NodeIds
+
+log = logging.getLogger(__name__)
+
+
+def work(owner: DataOwner) -> LinkWork:
+    """What this owner remembers of the exchange."""
+    if owner.abroad is None:
+        raise ConfigError(
+            "This owner knows no links to others. Mend in another way (mend.how), or name such "
+            "links in its table of edges."
+        )
+    given = owner.id, owner.abroad, owner.config.links.match, owner.graph.num_features
+    return owner.part("links", lambda: LinkWork(*given))
+
+
+def shown(owner: DataOwner) -> Shown:
+    """In which sums of others this owner's nodes are."""
+    return owner.part("links shown", lambda: Shown(owner.graph.num_nodes))
+
+
+@procedure(
+    phase="mending",
+    leaves="Before training, once: a key for letters between owners, signed with your "
+    "certificate.",
+)
+def introduce(owner: DataOwner, ask: Ask) -> Introduction:
+    """Begin an exchange: a new key, and a new secret to blind ids with."""
+    return work(owner).begin(may_be_summed(owner.graph.x))
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=letters_form,
+    leaves="Before training, once: the ids of other owners' nodes that you have links to, "
+    "blinded, in letters that only those owners can open. They learn how many there are, and "
+    "which of their own nodes are among them. The server sees how long letters are.",
+)
+def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
+    """Ask the others for the nodes at the far ends of known links."""
+    mine = work(owner)
+    mine.channel.meet(met)
+    return mine.channel.written(mine.sought(), "sought")
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=letters_form,
+    leaves="Before training, once: the ids of your own nodes, blinded and shuffled, in letters "
+    "to other owners. They learn how many nodes you have, and which of the ids that they "
+    "already had are yours.",
+)
+def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
+    """Help the others to find out which of their links lead here."""
+    mine = work(owner)
+    asked, x = mine.channel.read(SoughtNodes, letters, "sought"), bounded(owner.graph.x)
+    found = {i: mine.found_for(i, one, x) for i, one in asked.items()}
+    return mine.channel.written(found, "found")
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=letters_form,
+    leaves="Before training, once: which nodes of other owners are to be summed together for "
+    "you, in letters to those owners. Each learns which of its nodes have a neighbor of yours "
+    "in common, and with how many nodes other owners take part.",
+)
+def request_sums(owner: DataOwner, letters: Letters) -> Letters:
+    """Ask for sums over remote neighbors that show no single row."""
+    mine = work(owner)
+    here, there, whose = mine.located(mine.channel.read(FoundNodes, letters, "found"))
+    mine.sums = safe_sums(here, there, whose, owner.config.links.at_least)
+    return mine.channel.written(mine.requests(whose), "rows")
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=letters_form,
+    keeps=shown,
+    leaves="Before training, once: sums of your nodes' features, masked so that the owner who "
+    "asked sees only their total with other owners' sums. At least {config.links.at_least} "
+    "nodes of every sum, at two owners or more, are in no other sum of that owner.",
+)
+def contribute(owner: DataOwner, letters: Letters) -> Letters:
+    """Add to the sums that others asked for; who asks for more than is safe gets nothing."""
+    mine, seen, parts, x = work(owner), shown(owner), {}, bounded(owner.graph.x)
+    for i, asked in mine.channel.read(RowsAsked, letters, "rows").items():
+        try:
+            own = mine.own_nodes(asked)
+            parts[i] = answered(
+                x, own, owner.id, i, owner.config.links.at_least, mine.key_for(i)
+            )
+            seen.enter(i, own)
+        except PrivacyError as error:
+            parts.pop(i, None)
+            log.warning("%s", error)
+    return mine.channel.written(parts, "parts")
+
+
+@procedure(phase="mending", keeps=work)
+def take_sums(owner: DataOwner, letters: Letters) -> Mended:
+    """Take in what the others added; a row that lacks somebody's part is left out."""
+    mine = work(owner)
+    found = mine.channel.read(RowParts, letters, "parts")
+    mine.held = total_of(mine.sums, mine.asked, found, owner.graph.num_features)
+    return Mended()
+
+
+@procedure(phase="mending", owed=True)
+def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
+    """Attach the mean to a node that got one, as often as the node has remote neighbors.
+
+    Other nodes get a copy of themselves, or nothing.
+    """
+    mine, graph = work(owner), owner.graph
+    here, means = mine.held.here, mine.held.means
+    count = np.bincount(mine.links.here, minlength=graph.num_nodes)
+    row = np.repeat(np.arange(len(here)), count[here])
+    rest = np.setdiff1d(np.arange(graph.num_nodes), here)
+    rest = rest if owner.config.links.others == "copy" else rest[:0]
+    parents = np.concatenate([here[row], rest])
+    return owner.attach(Generated(parents, stacked(means, row, graph.x[rest])))
+
+
+def stacked(means: Array, row: NodeIds, others: NodeFeatures) -> NodeFeatures:
+    """Some rows of ``means`` above those of other nodes; sparse where those are."""
+    if issparse(others):
+        return vstack([csr_array(means)[row], others]).tocsr()
+    return np.concatenate([means[row], others])
+
+
+@way_of_mending("links", sections=("mend", "links"), abroad=True)
+def by_links(exchange: Exchange) -> None:
+    """Means over remote neighbors that owners know of: sealed letters, masked sums."""
+    met = exchange.all(introduce, Ask(0))
+    everyone = Introductions({str(i): one for i, one in met.items()})
+    letters = exchange.pass_on(seek_nodes, dict.fromkeys(met, everyone))
+    for step in (find_nodes, request_sums, contribute):
+        letters = exchange.pass_on(step, delivered(letters))
+    exchange.all(take_sums, delivered(letters))
+    exchange.all(mend_by_links, Ask(0))

@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.simulated import hide_sums, known_keys
+from fedsage.errors import ConfigError, PrivacyError
+from fedsage.graph.graph import Graph
+from fedsage.graph.known import UNKNOWN
+from fedsage.graph.partition import Partition, partition
+from fedsage.mending.link_parts import RowParts, RowsAsked, bounded, may_be_summed
+from fedsage.mending.link_rows import Sums, safe_sums
+from fedsage.mending.link_shown import Shown
+from fedsage.mending.links import (
+    by_links,
+    contribute,
+    mend_by_links,
+    shown,
+    work,
+)
+from fedsage.protocol.engine import Miss
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.letters import Channel, Letters
+from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import Procedure
+from tests.small import owners_of, small_setup, trained
+
+
+@pytest.fixture
+def parts(graph: Graph) -> Partition:
+    return partition(graph, 4, how="random", seed=1)
+
+
+def linked(graph: Graph, parts: Partition, **links: Any) -> list[DataOwner]:
+    """Owners after the exchange of known links."""
+    setup = small_setup(graph, parts, "links", links=links)
+    owners = owners_of(setup)
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    return owners
+
+
+def members(owner: DataOwner) -> dict[int, list[int]]:
+    """Which remote nodes, by number in G, were summed for which node of an owner."""
+    mine = work(owner)
+    found: dict[int, list[int]] = {int(v): [] for v in mine.sums.here}
+    for row, code in zip(mine.sums.row, mine.sums.nodes, strict=True):
+        found[int(mine.sums.here[row])].append(int(mine.names[code]))
+    return found
+
+
+def test_a_node_gets_the_mean_of_its_remote_neighbors(graph: Graph, parts: Partition) -> None:
+    whose = {int(v): i for i, ids in enumerate(parts.nodes) for v in ids}
+    summed = {
+        int(v): row
+        for ids, part in zip(parts.nodes, parts.subgraphs, strict=True)
+        for v, row in zip(ids, bounded(part.x).toarray(), strict=True)
+    }
+    got = 0
+    for owner in linked(graph, parts):
+        held, sets = work(owner).held, members(owner)
+        assert held.here.tolist() == sorted(sets)
+        for v, mean in zip(held.here.tolist(), held.means, strict=True):
+            node = int(parts.nodes[owner.id][v])
+            assert set(sets[v]) <= set(graph.neighbors(node).tolist())
+            assert len({whose[u] for u in sets[v]} - {owner.id}) >= 2
+            truth = sum(summed[u] for u in sets[v]) / len(sets[v])
+            np.testing.assert_allclose(mean, truth, atol=1e-3)
+            got += 1
+    assert got > 20
+
+
+def test_each_sum_has_private_nodes_at_two_owners(graph: Graph, parts: Partition) -> None:
+    whose = {str(v): i for i, ids in enumerate(parts.nodes) for v in ids}
+    shared = 0
+    for owner in linked(graph, parts):
+        sums, names = work(owner).sums, work(owner).names
+        rows = [sums.row[sums.nodes == node] for node in sums.nodes]
+        assert all(len(some) == 1 for some in np.array(rows, object)[sums.private])
+        for row in range(len(sums.here)):
+            own = sums.nodes[(sums.row == row) & sums.private]
+            assert len({whose[names[node]] for node in own}) >= 2
+        shared += sum(len(some) > 1 for some in rows)
+    assert shared  # a node that many have in common is in many sums
+
+
+def test_leaves_are_as_many_as_remote_neighbors_and_others_get_a_copy(
+    graph: Graph, parts: Partition
+) -> None:
+    for owner in linked(graph, parts):
+        assert owner.mended is not None
+        held, n = work(owner).held, owner.graph.num_nodes
+        for v in range(n):
+            leaves = [u for u in owner.mended.neighbors(v) if u >= n]
+            remote = len(graph.neighbors(parts.nodes[owner.id][v])) - len(
+                owner.graph.neighbors(v)
+            )
+            rows = owner.mended.x[leaves].toarray()
+            if v in held.here:
+                mean = held.means[held.here.tolist().index(v)]
+                assert len(leaves) == remote
+                assert (rows == mean).all()
+            else:
+                assert (rows == owner.graph.x[[v]].toarray()).all() and len(leaves) == 1
+
+
+def test_without_copies_other_nodes_stay_as_they_are(graph: Graph, parts: Partition) -> None:
+    for owner in linked(graph, parts, others="nothing"):
+        assert owner.mended is not None
+        remote = np.bincount(work(owner).links.here)[work(owner).held.here]
+        assert owner.mended.num_nodes == owner.graph.num_nodes + remote.sum()
+
+
+@pytest.mark.parametrize("at_least", [2, 3, 4])
+def test_small_sums_are_not_asked_for(graph: Graph, parts: Partition, at_least: int) -> None:
+    for owner in linked(graph, parts, at_least=at_least):
+        assert all(len(some) >= at_least for some in members(owner).values())
+
+
+def test_links_that_nobody_knows_are_not_used(graph: Graph, parts: Partition) -> None:
+    for owner in linked(graph, parts, share=0.0):
+        assert not len(work(owner).held.here)
+    half = linked(graph, parts, share=0.5)
+    whole = linked(graph, parts)
+    count = [sum(len(work(one).links.here) for one in some) for some in (half, whole)]
+    assert 0.3 < count[0] / count[1] < 0.7
+
+
+def test_hashes_and_intersection_find_the_same(graph: Graph, parts: Partition) -> None:
+    for one, other in zip(
+        linked(graph, parts), linked(graph, parts, match="hashes"), strict=True
+    ):
+        assert np.array_equal(work(one).held.here, work(other).held.here)
+        assert np.array_equal(work(one).held.means, work(other).held.means)
+
+
+def test_whose_node_it_is_need_not_be_known(graph: Graph, parts: Partition) -> None:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    for owner in owners:
+        assert owner.abroad is not None
+        links = replace(owner.abroad.links, at=np.full_like(owner.abroad.links.at, UNKNOWN))
+        owner.abroad = replace(owner.abroad, links=links)
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    for owner, known in zip(owners, linked(graph, parts), strict=True):
+        assert np.array_equal(work(owner).held.means, work(known).held.means)
+
+
+def test_links_known_at_one_end_alone_are_used_there(graph: Graph, parts: Partition) -> None:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    for owner in owners[1:]:
+        assert owner.abroad is not None
+        links, none = owner.abroad.links, np.empty(0, np.int64)
+        owner.abroad = replace(owner.abroad, links=replace(links, here=none, there=[], at=none))
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    assert len(work(owners[0]).held.here)
+    assert not any(len(work(owner).held.here) for owner in owners[1:])
+
+
+def test_with_hidden_sums_the_classifier_is_the_same(graph: Graph, parts: Partition) -> None:
+    found = []
+    for level in ("open", "sums"):
+        setup = small_setup(graph, parts, "links", privacy={"level": level})
+        engine = InProcessEngine(owners_of(setup))
+        exchange = Exchange(engine, setup.plan)
+        if level == "sums":
+            hide_sums(exchange, engine)
+        found.append(trained(setup, exchange, 2).classifier.phi)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+class Watched(InProcessEngine):
+    """A server that does as it likes with what it carries."""
+
+    change: Callable[[Procedure[Any, Any, Any], Any, Any], Any]
+
+    def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+        found = super().carry(procedure, requests, lot)
+        return self.change(procedure, requests, found)
+
+
+def carried_by(
+    graph: Graph, parts: Partition, change: Callable[..., Any]
+) -> tuple[list[DataOwner], Exchange]:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    engine = Watched(owners)
+    engine.change, engine.min_owners = change, 1
+    return owners, Exchange(engine, setup.plan)
+
+
+def test_letters_look_like_chance(graph: Graph, parts: Partition) -> None:
+    seen: list[bytes] = []
+
+    def look(procedure: Any, requests: Any, found: Mapping[OwnerId, Any]) -> Any:
+        for reply in found.values():
+            if isinstance(reply, Letters):
+                seen.extend(box.numpy().tobytes() for box in reply.of.values())
+        return found
+
+    _, exchange = carried_by(graph, parts, look)
+    by_links(exchange)
+    count = np.bincount(np.frombuffer(b"".join(seen), np.uint8), minlength=256)
+    expected = count.sum() / 256
+    chi = ((count - expected) ** 2 / expected).sum()
+    assert count.sum() > 20_000
+    assert chi < 255 + 6 * np.sqrt(2 * 255)
+
+
+def test_an_altered_letter_is_refused(graph: Graph, parts: Partition) -> None:
+    def alter(procedure: Any, requests: Any, found: Mapping[OwnerId, Any]) -> Any:
+        if procedure is contribute:
+            for reply in found.values():
+                for box in reply.of.values():
+                    box[20] ^= 1
+        return found
+
+    _, exchange = carried_by(graph, parts, alter)
+    with pytest.raises(PrivacyError, match="altered"):
+        by_links(exchange)
+
+
+def test_a_server_in_the_middle_is_found_out(graph: Graph, parts: Partition) -> None:
+    hers = known_keys(range(4))
+
+    def swap(procedure: Any, requests: Any, found: Mapping[OwnerId, Any]) -> Any:
+        if procedure.name == "introduce":
+            return {i: Channel(i, "simulation", hers[i]).introduction() for i in found}
+        return found
+
+    _, exchange = carried_by(graph, parts, swap)
+    with pytest.raises(PrivacyError, match="signature of owner 0"):
+        by_links(exchange)
+
+
+def test_an_owner_lost_on_the_way_takes_its_rows_with_it(
+    graph: Graph, parts: Partition
+) -> None:
+    def lose(procedure: Any, requests: Any, found: Mapping[OwnerId, Any]) -> Any:
+        if procedure is contribute:
+            return {**found, 3: Miss(3, "contribute", "gone")}
+        return found
+
+    owners, exchange = carried_by(graph, parts, lose)
+    by_links(exchange)
+    for owner, whole in zip(owners, linked(graph, parts), strict=True):
+        held, full = work(owner).held, work(whole).held
+        gone = set(parts.nodes[3].tolist())
+        lost = [v for v, some in members(whole).items() if gone & set(some)]
+        kept = ~np.isin(full.here, lost)
+        if owner.id == 3:
+            assert not len(held.here)  # nobody's parts were brought to it
+            continue
+        assert lost and kept.any()
+        assert np.array_equal(held.here, full.here[kept])
+        assert np.array_equal(held.means, full.means[kept])
+        assert owner.mended is not None
+
+
+def asks_of(owner: DataOwner, change: Callable[[RowsAsked], RowsAsked]) -> None:
+    """Let an owner ask for other sums than it should."""
+    mine = work(owner)
+    honest = mine.requests
+
+    def requests(whose: Any) -> dict[OwnerId, RowsAsked]:
+        mine.asked = {j: change(one) for j, one in honest(whose).items()}
+        return mine.asked
+
+    mine.requests = requests  # type: ignore[method-assign]
+
+
+def hostile(
+    graph: Graph, parts: Partition, change: Callable[[RowsAsked], RowsAsked]
+) -> DataOwner:
+    """Owner 0 after an exchange in which it asked for other sums than it should."""
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    asks_of(owners[0], change)
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    return owners[0]
+
+
+def alone(asked: RowsAsked) -> RowsAsked:
+    """Every row as if nobody else were in it."""
+    groups = asked.groups.numpy()
+    rows = np.unique(asked.members.numpy()[:, 0])
+    own = [o for o in np.unique(groups[:, 1]) if (groups[:, 1] == o).sum() == len(rows)]
+    found = groups[groups[:, 1] == own[0]]
+    return replace(asked, groups=torch.from_numpy(found))
+
+
+def as_private(asked: RowsAsked) -> RowsAsked:
+    """All nodes as if they were in no other sum."""
+    members, groups = asked.members.numpy().copy(), asked.groups.numpy().copy()
+    members[:, 2], groups[:, 3] = 1, groups[:, 2]
+    return replace(asked, members=torch.from_numpy(members), groups=torch.from_numpy(groups))
+
+
+def overlapping(asked: RowsAsked) -> RowsAsked:
+    """A private node in another row too, which is not told to the others."""
+    members = asked.members.numpy().copy()
+    node = members[members[:, 2] == 1][0, 1]
+    other = next(k for k in range(len(members)) if members[k, 1] != node)
+    members[other, 1] = node
+    return replace(asked, members=torch.from_numpy(members))
+
+
+def exaggerated(asked: RowsAsked) -> RowsAsked:
+    """More nodes of others than there are."""
+    groups = asked.groups.numpy().copy()
+    groups[:, 2] += 1
+    return replace(asked, groups=torch.from_numpy(groups))
+
+
+def elsewhere(asked: RowsAsked) -> RowsAsked:
+    """Nodes that the other owner does not have."""
+    members = asked.members.numpy().copy()
+    members[:, 1] += 10_000
+    return replace(asked, members=torch.from_numpy(members))
+
+
+@pytest.mark.parametrize("change", [alone, overlapping, exaggerated, elsewhere])
+def test_sums_that_would_show_rows_are_refused(
+    graph: Graph,
+    parts: Partition,
+    change: Callable[[RowsAsked], RowsAsked],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert not len(hostile(graph, parts, change).parts["links"].held.here)  # type: ignore[attr-defined]
+    assert "was sent nothing" in caplog.text or "does not have" in caplog.text
+
+
+def test_who_calls_nodes_private_that_are_not_loses_the_rows_they_are_in(
+    graph: Graph, parts: Partition
+) -> None:
+    honest = linked(graph, parts)[0]
+    sums = work(honest).sums
+    found = hostile(graph, parts, as_private).parts["links"].held.here  # type: ignore[attr-defined]
+    shared = sums.here[np.unique(sums.row[np.bincount(sums.nodes)[sums.nodes] > 1])]
+    assert len(shared) and not np.isin(shared, found).any()
+
+
+def test_who_tells_two_stories_gets_noise(graph: Graph, parts: Partition) -> None:
+    """Each is told that the others bring one node more, which none of the others can see."""
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    mine = work(owners[0])
+    honest = mine.requests
+
+    def requests(whose: Any) -> dict[OwnerId, RowsAsked]:
+        for j, one in honest(whose).items():
+            groups = one.groups.numpy().copy()
+            groups[groups[:, 1] != j, 2] += 1
+            mine.asked[j] = replace(one, groups=torch.from_numpy(groups))
+        return mine.asked
+
+    mine.requests = requests  # type: ignore[method-assign]
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    held, truth = mine.held, work(linked(graph, parts)[0]).held
+    assert len(held.here) == len(truth.here)
+    assert np.abs(held.means).mean() > 10 * np.abs(truth.means).mean()
+
+
+def test_a_node_is_never_shown_in_another_sum(graph: Graph, parts: Partition) -> None:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    exchange = Exchange(InProcessEngine(owners), setup.plan)
+    by_links(exchange)
+    before = work(owners[0]).held
+    by_links(exchange)  # after a restart
+    again = work(owners[0]).held
+    assert np.array_equal(again.means, before.means)
+    assert owners[0].abroad is not None
+    links = owners[0].abroad.links
+    fewer = replace(links, here=links.here[2:], there=links.there[2:], at=links.at[2:])
+    mine = work(owners[0])
+    mine.links = fewer
+    mine.names, mine.there = np.unique(np.asarray(fewer.there), return_inverse=True)
+    by_links(exchange)
+    assert len(mine.held.here) < len(before.here)
+    kept = np.isin(before.here, mine.held.here)
+    assert np.array_equal(before.means[kept], mine.held.means)
+
+
+def test_what_was_shown_outlasts_a_restart(graph: Graph, parts: Partition) -> None:
+    owner = linked(graph, parts)[1]
+    kept = shown(owner).state()
+    assert kept is not None
+    fresh = Shown(owner.graph.num_nodes)
+    fresh.restore(kept)
+    assert set(fresh.to) == set(shown(owner).to)
+    for i, one in shown(owner).to.items():
+        assert np.array_equal(fresh.to[i].marks, one.marks)
+        assert fresh.to[i].rows == one.rows
+
+
+def test_a_restarted_owner_mends_by_the_sums_it_got(graph: Graph, parts: Partition) -> None:
+    setup = small_setup(graph, parts, "links")
+    before = linked(graph, parts)[2]
+    state = work(before).state()
+    assert state is not None
+    after = owners_of(setup)[2]
+    work(after).restore(state)
+    mend_by_links(after, Ask(0))
+    assert before.mended is not None and after.mended is not None
+    assert (before.mended.x != after.mended.x).nnz == 0
+
+
+def incidence(sums: Sums) -> np.ndarray:
+    found = np.zeros((len(sums.here), int(sums.nodes.max()) + 1))
+    found[sums.row, sums.nodes] = 1
+    return found
+
+
+def rebuilt(rows: np.ndarray) -> int:
+    """How many single nodes are combinations of sums: unit vectors in the space of rows."""
+    _, sizes, vectors = np.linalg.svd(rows, full_matrices=False)
+    return int(((vectors[sizes > 1e-9] ** 2).sum(axis=0) > 1 - 1e-9).sum())
+
+
+def test_overlapping_sums_can_be_solved_for_single_rows_and_safe_ones_cannot() -> None:
+    here, there = np.array([[0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 0, 2]])
+    owner = np.array([0, 1, 2])
+    triangle = np.zeros((3, 3))
+    triangle[here, there] = 1
+    assert rebuilt(triangle) == 3  # though any two sums differ by two nodes
+    assert rebuilt(incidence(safe_sums(here, there, owner, 2))) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_combination_of_sums_is_a_row(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    here, there = draws.integers(0, 40, 150), draws.zipf(1.5, 150) % 60
+    owner = draws.integers(0, 3, 60)
+    sums = safe_sums(here, there, owner, 2)
+    assert len(sums.here) > 5
+    assert rebuilt(incidence(sums)) == 0
+
+
+def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:
+    from fedsage.mending.link_parts import exponent_of, means_of, parts_of
+
+    x = np.array([[1e6, -3.0, 0.0], [-1e6, 0.5, 0.25]], np.float32)
+    members = torch.tensor([[0, 0, 1], [0, 1, 1]], dtype=torch.int32)
+    groups = torch.tensor([[0, 0, 2, 2], [0, 1, 1, 1]], dtype=torch.int32)
+    asked = RowsAsked(members, groups, exponent_of(x))
+    found = means_of(parts_of(x, asked), asked.exponent)
+    unit = 2.0 ** (asked.exponent - 14)
+    np.testing.assert_allclose(found[0], x.sum(axis=0) / 3, atol=unit / 2)
+    assert RowParts(torch.from_numpy(parts_of(x, asked))).parts.dtype == torch.int16
+
+
+def test_owners_who_know_no_links_say_so(graph: Graph, parts: Partition) -> None:
+    setup = small_setup(graph, parts, "links")
+    bare = replace(setup, graph=None)
+    with pytest.raises(ConfigError, match="know none"):
+        owners_of(bare)
+
+
+def test_no_row_outweighs_the_others_of_a_sum() -> None:
+    x = np.array([[100.0, 0], [0, 3], [4, 0], [0, 0.1], [0, 0]], np.float32)
+    rows = bounded(x)
+    mean = np.linalg.norm(x, axis=1).mean()
+    assert np.linalg.norm(rows, axis=1).max() <= mean * (1 + 1e-6)
+    assert np.array_equal(rows[1:], x[1:])
+    assert may_be_summed(x[1:]).tolist() == [0, 1]

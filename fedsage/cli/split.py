@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -15,15 +16,18 @@ from fedsage.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
+    from fedsage.graph.known import KnownLinks
+    from fedsage.graph.partition import Partition
     from fedsage.graph.split import Split
     from fedsage.shapes import NodeIds
+    from fedsage.tables.tables import Tables
 
 FORMATS = ("csv", "tables", "parquet", "npz")
 WRITTEN = (
     "graph.npz", "schema.toml", "nodes.csv", "edges.csv", "features.csv",
     "nodes.parquet", "edges.parquet", "features.parquet",
 )  # fmt: skip
-Writer: TypeAlias = Callable[["Path", "Graph", "NodeIds", "Split"], None]
+Writer: TypeAlias = Callable[[int, "Path", "Graph", "NodeIds", "Split"], None]
 
 
 def split(
@@ -42,6 +46,13 @@ def split(
             metavar="NAME", help="tables (CSV files), parquet (parquet files), or npz"
         ),
     ] = "tables",
+    links: Annotated[
+        str,
+        typer.Option(
+            metavar="known[:SHARE]",
+            help="let owners know their links to others, or a share of them such as known:0.5",
+        ),
+    ] = "",
     force: options.Force = False,
 ) -> None:
     """Cut a graph into one folder per owner."""
@@ -64,12 +75,12 @@ def split(
     ensure_here(data.dataset)
     graph = load(data.dataset, **config.synthetic.model_dump())
     part = with_splits(cut(graph, data.owners, data.partition, number), data.split)
-    write = writer(data.dataset, format)
+    write = writer(data.dataset, format, remote_links(graph, part, links, number, format))
     try:
         clear(folder)
         for i, (subgraph, nodes) in enumerate(zip(part.subgraphs, part.nodes, strict=True)):
             parts = part.split_of(i, data.train, data.val, number)
-            write(folder / f"owner-{i}", subgraph, nodes, parts)
+            write(i, folder / f"owner-{i}", subgraph, nodes, parts)
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None
     show.print_owners(data.dataset, graph, part)
@@ -97,7 +108,29 @@ def clear(folder: Path) -> None:
             owner.rmdir()
 
 
-def writer(dataset: str, format: str) -> Writer:
+def remote_links(
+    graph: Graph, part: Partition, links: str, seed: int, format: str
+) -> Sequence[KnownLinks]:
+    """What owners know of their links to others; none unless it is asked for."""
+    how, _, share = links.partition(":")
+    if not how:
+        return ()
+    try:
+        known = float(share or 1)
+    except ValueError:
+        known = -1
+    if how != "known" or not 0 <= known <= 1:
+        raise ConfigError(
+            f"--links is '{links}'. Give known, or known:SHARE with a share from 0 to 1."
+        )
+    if format == "npz":
+        raise ConfigError("--links needs tables, which name nodes. Leave out --format npz.")
+    from fedsage.graph.known import known_links
+
+    return known_links(graph, part.nodes, known, seed)
+
+
+def writer(dataset: str, format: str, known: Sequence[KnownLinks]) -> Writer:
     """How to write one owner's part; own tables keep their ids, columns, schema and split."""
     from fedsage.data.load import tables_folder
     from fedsage.data.npz import save_graph
@@ -107,18 +140,30 @@ def writer(dataset: str, format: str) -> Writer:
     own_tables = tables_folder(dataset)
     tables = read_tables(own_tables) if own_tables else None
 
-    def as_npz(folder: Path, graph: Graph, nodes: NodeIds, parts: Split) -> None:
+    def as_npz(i: int, folder: Path, graph: Graph, nodes: NodeIds, parts: Split) -> None:
         save_graph(
             graph, folder / "graph.npz",
             node=nodes, train=parts.train, val=parts.val, test=parts.test,
         )  # fmt: skip
 
-    def as_tables(folder: Path, graph: Graph, nodes: NodeIds, parts: Split) -> None:
+    def as_tables(i: int, folder: Path, graph: Graph, nodes: NodeIds, parts: Split) -> None:
         own = (
             tables.induced(nodes, None if tables.split else parts)
             if tables
             else tables_of(graph, [str(v) for v in nodes.tolist()], parts)
         )
+        if known:
+            own = with_links(own, known[i], tables.ids if tables else None)
         write_tables(own, folder, "parquet" if format == "parquet" else "csv")
 
     return as_npz if format == "npz" else as_tables
+
+
+def with_links(tables: Tables, known: KnownLinks, ids: Sequence[str] | None) -> Tables:
+    """An owner's tables with its links to others; ``ids`` are what nodes of G are called."""
+    from fedsage.graph.known import RemoteLinks
+
+    there = tuple(known.there if ids is None else (ids[int(name)] for name in known.there))
+    owner = tuple(f"owner-{i}" for i in known.at.tolist())
+    schema = replace(tables.schema, links="known")
+    return replace(tables, schema=schema, remote=RemoteLinks(known.here, there, owner))

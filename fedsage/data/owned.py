@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from fedsage.data.load import GRAPH, check_same_schema, only_tables, read_owners
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import KnownLinks
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.shapes import NodeLabels
@@ -83,6 +84,12 @@ class Owned:
         """What the owner calls its nodes."""
         return self.tables.ids if self.tables else [str(v) for v in range(self.num_nodes)]
 
+    def known(self, names: Sequence[str]) -> KnownLinks | None:
+        """Its links to owners of those names; None if its schema allows no such links."""
+        if self.tables is None or self.tables.remote is None:
+            return None
+        return self.tables.remote.known(self.ids, names)
+
     def graph(self, scale: Scale) -> Graph:
         """G_i, its numbers scaled as agreed."""
         if self.tables:
@@ -130,17 +137,20 @@ def read_all(path: Path | str) -> dict[str, Owned]:
 
 def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
     """The owners whose folders are in ``path``, with columns scaled over all of them."""
-    return together(list(read_all(path).values()))
+    return together(read_all(path))
 
 
-def together(owned: Sequence[Owned]) -> tuple[Partition, Schema | None, Scale]:
-    """Owners as one partition, with columns scaled over all of them."""
+def together(read: Mapping[str, Owned]) -> tuple[Partition, Schema | None, Scale]:
+    """Owners, by name, as one partition, with columns scaled over all of them."""
+    owned = list(read.values())
     tables = [one.tables for one in owned if one.tables]
     scale = pooled_scale(tables) if tables else NO_SCALE
     graphs = tuple(one.graph(scale) for one in owned)
     ends = np.cumsum([0, *(graph.num_nodes for graph in graphs)])
     nodes = tuple(np.arange(a, b) for a, b in pairwise(ends))
-    part = Partition(graphs, nodes, None, "folders", 0, tuple(one.split for one in owned))
+    known = [links for one in owned if (links := one.known(list(read))) is not None]
+    splits = tuple(one.split for one in owned)
+    part = Partition(graphs, nodes, None, "folders", 0, splits, tuple(known))
     return part, owned[0].schema, scale
 
 

@@ -28,6 +28,7 @@ class KnownKeys:
     everyone: Mapping[OwnerId, Ed25519PublicKey]
     key: Ed25519PrivateKey
     certificate: str = field(default="", init=False)
+    names: tuple[str, ...] = field(default=(), init=False)
 
     @property
     def owners(self) -> int:

@@ -10,6 +10,8 @@ TEXT = """\
 # of any of them. What each one sends is in docs/security.md.
 methods = ["fedsage", "fedsage+"]
 presets = ["paper", "best"]
+# "links" lets other owners find out which of your nodes they have links to, and gives them sums
+# of features: add it if you want that (docs/known-links.md).
 mending = ["none", "copy", "classes", "subspace", "neighgen", "shared"]
 backbones = ["graphsage", "gcn", "gat", "propagate"]
 rules = ["mean", "median", "trimmed-mean", "krum"]
@@ -58,6 +60,9 @@ classifier.patience = [0, 1000]
 # Mending by a subspace of that rank, or with that many neighbors for a node.
 mend.rank = [1, 256]
 mend.leaves = [1, 20]
+# Mending by links to other owners: the fewest nodes of a sum that are in no other.
+links.at_least = [2, 1000]
+links.share = [0, 1]
 # Mending by NeighGen: how long, how much is hidden, over how many rows it answers.
 neighgen.rounds_gen = [1, 500]
 neighgen.hide_ratio = [0.05, 0.5]

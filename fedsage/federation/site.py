@@ -35,6 +35,7 @@ from fedsage.protocol.agreement import (
 )
 from fedsage.protocol.chain import AGREED, RUN_NAME, Ledger
 from fedsage.protocol.door import Door, Record
+from fedsage.protocol.letters import Abroad
 from fedsage.protocol.masking import Identity, Masks
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
@@ -230,9 +231,23 @@ class Site:
         owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
             owner.secret = self.door.masks.in_common
+        if self.method.way(self.plan.config.mend.how).abroad:
+            owner.abroad = self.abroad()
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"
         self._keeper = Keeper(owner, asks, folder, durable=True)
         return Ready()
+
+    def abroad(self) -> Abroad:
+        """What this owner knows of others' nodes, and how it tells who they are."""
+        if self.identity is None:
+            raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
+        links = self.owned.known(self.identity.names)
+        if links is None:
+            raise ConfigError(
+                f"The run uses links between owners, but the schema of owner {self.name} does "
+                'not allow any. Add links = "known" to every owner\'s schema.'
+            )
+        return Abroad(links, self.identity, self.folder.name)
 
     @property
     def keeper(self) -> Keeper:

@@ -11,7 +11,7 @@ from fedsage.graph.graph import Graph
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
-UNKNOWN = -1  # whose node it is
+UNKNOWN, NOBODY = -1, -2  # whose node it is: not known, or nobody's who takes part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +27,22 @@ class KnownLinks:
     here: NodeIds
     there: Sequence[str]
     at: NodeIds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteLinks:
+    """Links to nodes that an owner does not hold, as its table of edges names them."""
+
+    here: NodeIds  # the own end of each
+    there: tuple[str, ...]  # the id of the other end
+    owner: tuple[str, ...]  # whose node that is; empty where it is not known
+
+    def known(self, ids: Sequence[str], names: Sequence[str]) -> KnownLinks:
+        """The same among owners of those names; without names, nobody's node is known."""
+        place = {name: i for i, name in enumerate(names)}
+        other = NOBODY if names else UNKNOWN
+        at = [place.get(one, other) if one else UNKNOWN for one in self.owner]
+        return KnownLinks(ids, self.here, self.there, np.array(at, dtype=np.int64))
 
 
 def known_links(

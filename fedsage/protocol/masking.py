@@ -61,6 +61,10 @@ class Identity(Protocol):
         """The certificate by which others check its signatures."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """Of all owners, in order; empty where they have none."""
+
+    @property
     def owners(self) -> int:
         """How many owners it knows, including itself."""
 

@@ -65,7 +65,7 @@ def run_config(
         config = with_folders(config)
         with watch.phase("load"):
             owned = read_all(data.dataset)
-            owners, schema, scale = together(list(owned.values()))
+            owners, schema, scale = together(owned)
         for words in concerns_of(owned):
             observe(Event("warns", "load", words=words))
         result = execute(config, owners, None, watch, observe, out, checkpoint, record=record)

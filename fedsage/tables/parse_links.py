@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse import coo_array
 
+from fedsage.graph.known import RemoteLinks
 from fedsage.shapes import Array, EdgeIndex, SparseMatrix
 from fedsage.tables.cells import Cells
 from fedsage.tables.column import column_of
@@ -15,9 +16,11 @@ from fedsage.tables.parse import check_columns
 from fedsage.tables.problems import Problems, all_alike
 from fedsage.tables.schema import Schema
 
+OWNER = "owner"  # the column that says whose node the other end of a link is
+
 
 def nodes_named(
-    cells: Cells, name: str, ids: Sequence[str], problems: Problems
+    cells: Cells, name: str, ids: Sequence[str], schema: Schema, problems: Problems
 ) -> Int[Array, " rows"]:
     """The nodes that a column of ids names."""
     column = column_of(cells, name, problems)
@@ -25,6 +28,8 @@ def nodes_named(
 
     def words(row: int) -> tuple[str, str]:
         remedy = "Add the node to the table of nodes, or remove this row."
+        if name in (schema.source, schema.target):
+            remedy += ' Another owner\'s node is allowed by links = "known" in the schema.'
         return f"{column.seen(row)} is not the id of a node", remedy
 
     column.note(found < 0, "unknown node", words, all_alike)
@@ -33,14 +38,44 @@ def nodes_named(
 
 def parse_links(
     cells: Cells, ids: Sequence[str], schema: Schema, problems: Problems
-) -> EdgeIndex:
-    """The table of links: both ends, ids of nodes."""
-    ends = (schema.source, schema.target)
+) -> tuple[EdgeIndex, RemoteLinks | None]:
+    """The table of links: both ends, ids of nodes; one of them may be another owner's."""
+    ends, known = (schema.source, schema.target), schema.links == "known"
     remedy = "Add it to 'ignored_in_edges' in the schema, or remove it: only the ends are used."
-    check_columns(cells, ends, schema.ignored_in_edges, remedy, problems)
+    optional = (*schema.ignored_in_edges, *([OWNER] if known else []))
+    check_columns(cells, ends, optional, remedy, problems)
     if not all(end in cells.columns for end in ends):
-        return np.zeros((2, 0), dtype=np.int64)
-    return np.stack([nodes_named(cells, end, ids, problems) for end in ends])
+        return np.zeros((2, 0), dtype=np.int64), None
+    if known:
+        return links_to_others(cells, ids, ends, problems)
+    return np.stack([nodes_named(cells, end, ids, schema, problems) for end in ends]), None
+
+
+def links_to_others(
+    cells: Cells, ids: Sequence[str], ends: tuple[str, str], problems: Problems
+) -> tuple[EdgeIndex, RemoteLinks]:
+    """Links between own nodes, and those to nodes that this owner does not hold."""
+    columns = [column_of(cells, end, problems) for end in ends]
+    found = np.stack([column.places(ids) for column in columns])
+    for column in columns:
+        column.refuse_empty("Give the id of a node.")
+    nowhere = (found < 0).all(axis=0) & columns[0].filled & columns[1].filled
+
+    def words(row: int) -> tuple[str, str]:
+        what = f"neither {columns[0].seen(row)} nor {columns[1].seen(row)} is a node of yours"
+        return what, "Add one of them to the table of nodes, or remove this row."
+
+    columns[0].note(nowhere, "link of others", words, all_alike)
+    remote = np.flatnonzero((found < 0).sum(axis=0) == 1)
+    texts = [np.array(column.texts(), dtype=object)[remote] for column in columns]
+    owner = [""] * len(remote)
+    if OWNER in cells.columns:
+        held = column_of(cells, OWNER, problems).texts()
+        owner = [held[row] for row in remote.tolist()]
+    away = found[0, remote] < 0  # which end it is
+    there = np.where(away, *texts)
+    links = RemoteLinks(found[:, remote].max(axis=0), tuple(there.tolist()), tuple(owner))
+    return found[:, (found >= 0).all(axis=0)], links
 
 
 def parse_sparse(
@@ -52,7 +87,7 @@ def parse_sparse(
     check_columns(cells, needed, (), "Remove it from this table.", problems)
     if not all(name in cells.columns for name in needed):
         return None
-    row = nodes_named(cells, schema.id, ids, problems)
+    row = nodes_named(cells, schema.id, ids, schema, problems)
     held = column_of(cells, "feature", problems)
     column = held.places(names)
     if schema.unlisted_sparse == "refused":

@@ -39,10 +39,11 @@ EMPTY = ("NA", "N/A", "#N/A", "NaN", "NaT", "<NA>", "NULL", "none", "nil", "?", 
 NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their usual names
 KEYS = (
     "classes", "features", "sparse", *NAMES, "ignored", "ignored_in_edges", "empty",
-    "unlisted_classes", "unlisted_sparse",
+    "unlisted_classes", "unlisted_sparse", "links",
 )  # fmt: skip
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
-UNLISTED = {
+CHOICES = {
+    "links": one_of("own", "known"),
     "unlisted_classes": one_of("refused", "other"),
     "unlisted_sparse": one_of("refused", "dropped"),
 }
@@ -64,6 +65,7 @@ class Schema:
     empty: tuple[str, ...] = EMPTY  # what counts as an empty cell, in upper or lower case
     unlisted_classes: Literal["refused", "other"] = "refused"
     unlisted_sparse: Literal["refused", "dropped"] = "refused"
+    links: Literal["own", "known"] = "own"  # known: edges may name other owners' nodes
 
     def of_kind(self, kind: KindName) -> tuple[Feature, ...]:
         """The features of a kind, in order."""
@@ -168,11 +170,11 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
         key: names_of(content.get(key, []), f"{file}, {key}", problems)
         for key in ("classes", "ignored", "ignored_in_edges")
     }
-    unlisted: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         key: setting.read(content.get(key, setting.default), f"{file}, {key}", problems)
-        for key, setting in UNLISTED.items()
+        for key, setting in CHOICES.items()
     }
-    if unlisted["unlisted_classes"] == "other" and OTHER not in lists["classes"]:
+    if chosen["unlisted_classes"] == "other" and OTHER not in lists["classes"]:
         lists["classes"] += (OTHER,)
     names = column_names(content, file, problems)
     features = features_of(content.get("features", {}), file, problems)
@@ -188,7 +190,7 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
         ignored=lists["ignored"],
         ignored_in_edges=lists["ignored_in_edges"],
         empty=empty_of(content.get("empty"), file, problems),
-        **unlisted,
+        **chosen,
         **names,
     )
 

@@ -20,6 +20,7 @@ EXPLAINED = {
     "ignored_in_edges": "columns of links that are not used",
     "unlisted_classes": "a class that is not listed counts as other",
     "unlisted_sparse": "sparse features that are not listed are left out",
+    "links": "links may lead to nodes of other owners: docs/known-links.md",
     "empty": "what counts as an empty cell",
 }
 

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, hstack
 from fedsage.errors import DataError
 from fedsage.graph.arrays import frozen
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import RemoteLinks
 from fedsage.graph.split import Split
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 from fedsage.tables.digits import exact_sum
@@ -48,6 +49,7 @@ class Tables:
     links: EdgeIndex
     split: Split | None
     texts: Array | None = None  # V × the number of free texts; None if there are none
+    remote: RemoteLinks | None = None  # links to nodes of other owners, if any are known
 
     @property
     def num_nodes(self) -> int:
@@ -63,6 +65,9 @@ class Tables:
         for held in (self.sparse.indptr, self.sparse.indices, self.sparse.data):
             digest.update(held.tobytes())
         digest.update(json.dumps([] if self.texts is None else self.texts.tolist()).encode())
+        if self.remote is not None:
+            links = self.remote.here.tolist(), self.remote.there, self.remote.owner
+            digest.update(json.dumps(links).encode())
         return digest.hexdigest()
 
     def induced(self, nodes: NodeIds, split: Split | None = None) -> Tables:
@@ -209,9 +214,10 @@ def tables_from(
     parsed = parse_nodes(nodes, schema, problems) if nodes else None
     edge_index = np.zeros((2, 0), dtype=np.int64)
     sparse: SparseMatrix | None = None
+    remote: RemoteLinks | None = None
     if parsed and parsed.ids:
         if links:
-            edge_index = parse_links(links, parsed.ids, schema, problems)
+            edge_index, remote = parse_links(links, parsed.ids, schema, problems)
         if features and names:
             sparse = parse_sparse(features, parsed.ids, schema, problems)
     problems.raise_if_any()
@@ -226,6 +232,7 @@ def tables_from(
         links=frozen(edge_index),
         split=None if parsed.parts is None else split_of(parsed.parts),
         texts=parsed.texts,
+        remote=remote,
     )
 
 

@@ -17,6 +17,7 @@ from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.feature import Feature, names_of
 from fedsage.tables.kinds import kind_of
+from fedsage.tables.parse_links import OWNER
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import PARTS, SCHEMA, SPLIT, Schema
 from fedsage.tables.schema_file import write_schema
@@ -52,9 +53,7 @@ def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
     write_schema(tables.schema, folder / SCHEMA)
     ids = np.array(tables.ids, dtype=object)
     write_table(node_columns(tables), folder / f"nodes.{format}")
-    source, target = tables.links
-    ends = {tables.schema.source: ids[source], tables.schema.target: ids[target]}
-    write_table(ends, folder / f"edges.{format}")
+    write_table(link_columns(tables), folder / f"edges.{format}")
     if tables.sparse.shape[1]:
         names = np.array([f.name for f in tables.schema.of_kind("sparse")], dtype=object)
         entries = tables.sparse.tocoo()
@@ -64,6 +63,22 @@ def write_tables(tables: Tables, folder: Path, format: Format = "csv") -> None:
             "value": entries.data.astype(np.float64),
         }
         write_table(columns, folder / f"features.{format}")
+
+
+def link_columns(tables: Tables) -> Columns:
+    """The columns of the table of links; those to other owners come last."""
+    ids, schema = np.array(tables.ids, dtype=object), tables.schema
+    source, target = (ids[end] for end in tables.links)
+    if tables.remote is None:
+        return {schema.source: source, schema.target: target}
+    remote = tables.remote
+    there = np.array(remote.there, dtype=object)
+    whose = np.array(["" for _ in target] + list(remote.owner), dtype=object)
+    return {
+        schema.source: np.concatenate([source, ids[remote.here]]),
+        schema.target: np.concatenate([target, there]),
+        OWNER: whose,
+    }
 
 
 def node_columns(tables: Tables) -> Columns:

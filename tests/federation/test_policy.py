@@ -162,7 +162,7 @@ def test_a_way_of_mending_is_refused_however_it_is_named() -> None:
 def test_every_number_in_the_settings_has_a_range_and_every_name_is_known() -> None:
     ranged = {key.removeprefix("ranges.") for key in RULES if key.startswith("ranges.")}
     assert ranged == {setting for setting, _ in numbers_in(Config())} - {*OPEN_TO_ALL}
-    assert set(RULES["mending"]) == {*WAYS.ours()} - {"oracle"}
+    assert set(RULES["mending"]) == {*WAYS.ours()} - {"oracle", "links"}
     assert set(RULES["backbones"]) == {*BACKBONES.ours()}
     assert set(RULES["rules"]) == {*AGGREGATION.ours()}
     assert set(RULES["methods"]) <= {*METHODS.ours()}

@@ -62,7 +62,7 @@ def in_process(config: Config, hospitals: Path) -> RunResult:
 
 
 def test_the_federated_methods_are_fedsage_and_its_ways_of_mending() -> None:
-    ways = ("classes", "copy", "neighgen", "shared", "subspace")
+    ways = ("classes", "copy", "links", "neighgen", "shared", "subspace")
     assert set(FEDERATED) == {"fedsage", "fedsage+", *(f"fedsage+{way}" for way in ways)}
 
 

@@ -1,0 +1,126 @@
+"""Links that hospitals know, between owners as they are on separate machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedsage.data.owned import read_owned
+from fedsage.engines.simulated import known_keys
+from fedsage.errors import FedSageError
+from fedsage.federation.serve import serve
+from fedsage.federation.site import Site
+from fedsage.rng import generator
+from fedsage.runs.events import ignore_event
+from fedsage.runs.execute import run_config
+from tests.federation.conftest import NAMES, TINY, SiteEngine, config_for
+from tests.small import traffic_of
+
+
+@pytest.fixture(scope="module")
+def referring(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hospitals, with referrals to each other's patients."""
+    root = tmp_path_factory.mktemp("referring")
+    stream = generator(0, "referrals")
+    for k, name in enumerate(NAMES):
+        (root / name).mkdir()
+        for file in ("schema.toml", "nodes.csv"):
+            text = (hospitals / name / file).read_text()
+            lead = 'links = "known"\n' if file == "schema.toml" else ""
+            (root / name / file).write_text(lead + text)
+        lines = (hospitals / name / "edges.csv").read_text().split()
+        lines = [lines[0] + ",owner", *(line + "," for line in lines[1:])]
+        for v in range(60):
+            for _ in range(3):
+                other = (k + int(stream.integers(1, 3))) % 3
+                there = f"{NAMES[other]}-{stream.integers(60)}"
+                lines.append(f"{name}-{v},{there},{NAMES[other] if v % 2 else ''}")
+        (root / name / "edges.csv").write_text("\n".join(dict.fromkeys(lines)) + "\n")
+    return root
+
+
+Make = Callable[[], list[Site]]
+LINKED = replace(TINY, rules=TINY.rules | {"mending": ["links"]})
+
+
+@pytest.fixture
+def parties(referring: Path, tmp_path: Path) -> Make:
+    """The same owners, as new processes."""
+
+    def make() -> list[Site]:
+        keys = known_keys(range(len(NAMES)))
+        return [
+            Site(n, read_owned(referring / n), tmp_path / n, "1.0", print, keys[i], LINKED)
+            for i, n in enumerate(NAMES)
+        ]
+
+    return make
+
+
+@pytest.mark.parametrize("level", ["open", "sums"])
+def test_owners_who_know_links_train_the_model_of_one_process(
+    referring: Path, parties: Make, tmp_path: Path, level: str
+) -> None:
+    config = config_for(
+        "fedsage+links", traffic=traffic_of("low-rank", rank=1), privacy={"level": level}
+    )
+    engine, server = SiteEngine(parties()), tmp_path / "server"
+    there = serve(config, engine, NAMES, "r", "1.0", server, ignore_event)
+    data = config.data.model_copy(update={"dataset": str(referring)})
+    plain = config.privacy.model_copy(update={"level": "open"})
+    here = run_config(config.model_copy(update={"data": data, "privacy": plain}))
+    assert there.record.model_sha256 == here.record.model_sha256
+    mended = engine.sites[0].keeper.owner.mended
+    assert mended is not None
+    assert mended.num_nodes > 2 * engine.sites[0].owned.num_nodes
+    sent = b"".join(frame for _, frame in engine.frames)
+    assert not any(f"{name}-{v}".encode() in sent for name in NAMES for v in range(60))
+    words = (tmp_path / NAMES[0] / "r" / "what-leaves.txt").read_text()
+    assert "letters that only those owners can open" in words
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_sums_it_has(
+    parties: Make, tmp_path: Path
+) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    run = "r", "1.0", tmp_path / "server"
+    whole = serve(config, SiteEngine(parties()), NAMES, *run, ignore_event)
+
+    class Killed(SiteEngine):
+        def carry(self, procedure, requests, lot=None):  # type: ignore[no-untyped-def]
+            if procedure.name == "local_change_c" and procedure.name in {
+                n for _, n in self.log
+            }:
+                raise KeyboardInterrupt
+            return super().carry(procedure, requests, lot)
+
+    other = "again", "1.0", tmp_path / "server 2"
+    with pytest.raises(KeyboardInterrupt):
+        serve(config, Killed(parties()), NAMES, *other, ignore_event)
+    engine = SiteEngine(parties())
+    again = serve(config, engine, NAMES, *other, ignore_event)
+    assert again.record.model_sha256 == whole.record.model_sha256
+    assert "contribute" not in {name for _, name in engine.log}
+
+
+def test_owners_whose_schema_allows_no_links_say_so(hospitals: Path, tmp_path: Path) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    keys = known_keys(range(len(NAMES)))
+    sites = [
+        Site(n, read_owned(hospitals / n), tmp_path / n, "1.0", print, keys[i], LINKED)
+        for i, n in enumerate(NAMES)
+    ]
+    with pytest.raises(FedSageError, match='links = "known"'):
+        serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+
+
+def test_the_policy_of_a_new_kit_does_not_allow_it(parties: Make, tmp_path: Path) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    sites = parties()
+    for site in sites:
+        site._policy = TINY
+    with pytest.raises(FedSageError, match=r"mend.how is 'links' \(policy.toml"):
+        serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsage.data.owned import load_owners
+from fedsage.errors import DataError
+from fedsage.graph.known import NOBODY, UNKNOWN, RemoteLinks, known_links
+from fedsage.graph.partition import partition
+from fedsage.tables.tables import Tables, read_tables
+from fedsage.tables.write import write_tables
+from tests.cli.conftest import Call, fedsage  # noqa: F401
+
+SCHEMA = 'classes = ["a", "b"]\n{}\n[features]\nage = {{ kind = "number" }}\n'
+NODES = "id,age,label\np1,1,a\np2,2,b\np3,3,a\n"
+
+
+def tables(folder: Path, edges: str, links: str = 'links = "known"') -> Tables:
+    (folder / "schema.toml").write_text(SCHEMA.format(links))
+    (folder / "nodes.csv").write_text(NODES)
+    (folder / "edges.csv").write_text(edges)
+    return read_tables(folder)
+
+
+def test_either_end_of_a_link_may_be_another_owners(tmp_path: Path) -> None:
+    found = tables(tmp_path, "source,target,owner\np1,p2,\np3,x9,west\ny1,p1,\n")
+    assert found.links.tolist() == [[0], [1]]
+    assert found.remote is not None
+    assert found.remote.here.tolist() == [2, 0]
+    assert found.remote.there == ("x9", "y1")
+    assert found.remote.owner == ("west", "")
+
+
+def test_the_column_owner_is_not_needed(tmp_path: Path) -> None:
+    found = tables(tmp_path, "source,target\np1,p2\np3,x9\n")
+    assert found.remote is not None and found.remote.owner == ("",)
+
+
+def test_without_leave_a_foreign_node_is_an_error_that_says_how_to_allow_it(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(DataError, match=r"x9.*not the id of a node(.|\n)*links = \"known\""):
+        tables(tmp_path, "source,target\np1,x9\n", links="")
+
+
+def test_a_link_between_two_foreign_nodes_and_an_empty_end_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="neither 'x9' nor 'x8' is a node of yours"):
+        tables(tmp_path, "source,target\nx9,x8\n")
+    with pytest.raises(DataError, match="is empty"):
+        tables(tmp_path, "source,target\np1,\n")
+
+
+def test_owners_are_found_by_name() -> None:
+    links = RemoteLinks(np.array([0, 1, 2]), ("a", "b", "c"), ("west", "", "nobody"))
+    assert links.known(["p"], ["east", "west"]).at.tolist() == [1, UNKNOWN, NOBODY]
+    assert links.known(["p"], []).at.tolist() == [UNKNOWN] * 3
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_links_to_others_are_written_and_read_back(tmp_path: Path, format: str) -> None:
+    (tmp_path / "one").mkdir()
+    found = tables(tmp_path / "one", "source,target,owner\np1,p2,\np3,x9,west\ny1,p1,\n")
+    write_tables(found, tmp_path / "two", format)  # type: ignore[arg-type]
+    again = read_tables(tmp_path / "two")
+    assert again.sha256 == found.sha256
+
+
+def test_split_writes_what_owners_know(
+    fedsage: Call,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    small = ["--dataset", "synthetic", "--set", "synthetic.nodes=60", "--owners", "3"]
+    fedsage("split", *small, "--partition", "random", "--links", "known", "--out", "all")
+    part = load_owners(tmp_path / "all")
+    from fedsage.data.synthetic import synthetic
+
+    graph = synthetic(nodes=60)
+    cut = partition(graph, 3, how="random", seed=0)
+    truth = known_links(graph, cut.nodes, 1.0, 0)
+    for one, other in zip(part.known, truth, strict=True):
+        assert list(one.ids) == list(other.ids)
+        links = set(zip(one.here.tolist(), one.there, one.at.tolist(), strict=True))
+        assert links == set(
+            zip(other.here.tolist(), other.there, other.at.tolist(), strict=True)
+        )
+    fedsage("split", *small, "--partition", "random", "--links", "known:0.5", "--out", "half")
+    half = load_owners(tmp_path / "half")
+    assert 0 < sum(len(one.here) for one in half.known) < sum(len(k.here) for k in part.known)
+
+
+@pytest.mark.parametrize("links", ["some", "known:2", "known:x"])
+def test_split_refuses_other_links(fedsage: Call, links: str) -> None:  # noqa: F811
+    found = fedsage("split", "--dataset", "synthetic", "--links", links)
+    assert found.code == 2
+    assert "Give known, or known:SHARE" in found.err

@@ -27,7 +27,7 @@ build: .venv/installed-dev
 	@rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
-	$(BIN)/pytest -m slow tests/test_packaging.py
+	$(BIN)/pytest -m slow tests/test_packaging.py tests/full_install.py
 
 docs: .venv/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -52,7 +52,7 @@ class Registry(Generic[T]):
         about = said.strip().split("\n\n")[0]
         key = (module if module in {*RUNNING, *FILES.values()} else "", name)
         held = self.entries.get(key)
-        if key[0] and held is None:
+        if held is None and not module.startswith("fedsage."):
             held = self.ours().get(name)
         if held is not None and held.module != module:
             raise ConfigError(

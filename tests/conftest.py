@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 import fedsage.kernels.door
-import tests.checker  # noqa: F401
+from tests.checker import checking
 
-with install_import_hook("fedsage", "tests.checker.check"):
+with checking("fedsage"):
     import fedsage.cli.main
     import fedsage.models.export
     import fedsage.runs.compare

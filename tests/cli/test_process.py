@@ -55,9 +55,9 @@ def test_the_public_names_are_there() -> None:
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_no_half_file() -> None:
-    draws = generator(0, "kills")
+    draws, times = generator(0, "kills"), 4
     longer = [*SMALL, "--set", "classifier.rounds_c=40"]
-    for attempt in range(12):
+    for attempt in range(times):
         folder = Path(f"run{attempt}")
         process = subprocess.Popen(
             [*FEDSAGE, "run", *longer, "--out", str(folder)],
@@ -65,7 +65,7 @@ def test_a_kill_at_any_moment_leaves_no_half_file() -> None:
         )  # fmt: skip
         while not (folder / "history.jsonl").exists() and process.poll() is None:
             time.sleep(0.005)
-        time.sleep(float(draws.random()) * 0.6)
+        time.sleep((attempt + float(draws.random())) / times * 0.6)  # early and late
         process.send_signal(signal.SIGKILL)
         process.wait()
         for line in (folder / "history.jsonl").read_text().splitlines():

@@ -146,6 +146,7 @@ def test_signatures_are_those_of_the_kits(tmp_path: Path) -> None:
             north.check(*case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+shared", "fedsage+classes"])
 def test_owners_draw_by_secrets_that_a_server_does_not_know(
     method: str, sites: Make, hospitals: Path, tmp_path: Path

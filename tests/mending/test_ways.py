@@ -135,6 +135,7 @@ def test_mending_changes_what_is_learned(
     assert mended != without
 
 
+@pytest.mark.slow
 def test_fedsage_plus_mends_as_the_settings_say(train: Train) -> None:
     for way in ("neighgen", "copy", "classes", "subspace"):
         one = train("fedsage+", neighgen=GEN, mend={"how": way}).record

@@ -34,6 +34,7 @@ from fedsage.runs.setup import Setup
 from tests.small import owners_of, small_setup, traffic_of, trained
 
 SUMS = {"privacy": {"level": "sums"}}
+GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 2, "min_batch": 4}
 
 
 class Vanishing(InProcessEngine):
@@ -65,7 +66,7 @@ def opened(setup: Setup, gone: Mapping[str, set[int]] | None = None) -> Exchange
 
 
 def set_up(graph: Graph, owners: Partition, how: str, level: str, form: str) -> Setup:
-    more = {"privacy": {"level": level}, "traffic": traffic_of(form)}
+    more = {"privacy": {"level": level}, "traffic": traffic_of(form), "neighgen": GEN}
     return small_setup(graph, owners, how, **more)
 
 

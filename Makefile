@@ -21,7 +21,7 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "" -n 2 --dist loadfile
+	$(BIN)/pytest -m "" -n 2 --dist loadfile --no-loadscope-reorder
 
 build: .venv/installed-dev
 	@rm -rf dist

@@ -67,8 +67,33 @@ def train(graph: Graph, owners: Partition) -> Train:
     return run
 
 
+LONGEST = (
+    "federation/test_federation.py",
+    "docs/test_site.py",
+    "federation/test_serve.py",
+    "docs/",
+    "test_packaging.py",
+    "federation/",
+    "mending/",
+    "audit/",
+    "test_resume.py",
+    "reproduce/",
+    "cli/",
+)
+
+
+def place(item: pytest.Item) -> int:
+    """How early a test's file is begun."""
+    path = item.path.as_posix()
+    return next((k for k, one in enumerate(LONGEST) if f"tests/{one}" in path), len(LONGEST))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on the real datasets need them on disk; no test downloads anything."""
+    """Long files come first, so that no worker is left alone with one at the end.
+
+    Tests on the real datasets need them on disk; no test downloads anything.
+    """
+    items.sort(key=place)
     folder = Path(os.environ.get("FEDSAGE_DATA", "nowhere"))
     for item in items:
         if item.get_closest_marker("dataset") and not (folder / "cora.npz").exists():

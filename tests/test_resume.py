@@ -55,15 +55,15 @@ def test_every_method_goes_on_after_any_round(
     undisturbed = run_config(config)
     whole = undisturbed.history
     for rounds in (2, len(whole) - 1):
-        folder = tmp_path / f"after-{rounds}"
-        stopped_after(config, rounds, folder)
-        again = run_config(config, checkpoint=folder)
-        assert again.record.model_sha256 == undisturbed.record.model_sha256
-        assert again.accuracy == undisturbed.accuracy
-        up = again.record.bytes["training"]["up"]
-        assert up >= undisturbed.record.bytes["training"]["up"]  # φ is sent once more
-        told = [(line.phase, line.round, line.owner, line.loss) for line in again.history]
-        assert told == [(line.phase, line.round, line.owner, line.loss) for line in whole]
+        stopped_after(config, rounds, tmp_path)
+    again = run_config(config, checkpoint=tmp_path)
+    assert again.record.resumed == 2
+    assert again.record.model_sha256 == undisturbed.record.model_sha256
+    assert again.accuracy == undisturbed.accuracy
+    up = again.record.bytes["training"]["up"]
+    assert up >= undisturbed.record.bytes["training"]["up"]  # φ is sent once more
+    told = [(line.phase, line.round, line.owner, line.loss) for line in again.history]
+    assert told == [(line.phase, line.round, line.owner, line.loss) for line in whole]
 
 
 @pytest.mark.slow

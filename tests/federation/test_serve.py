@@ -134,7 +134,7 @@ def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
-def test_a_run_that_was_stopped_goes_on_from_the_last_round(
+def test_a_run_that_was_stopped_again_and_again_goes_on_from_the_last_round(
     how: str, sites: Make, tmp_path: Path
 ) -> None:
     config = config_for("fedsage+neighgen", traffic=traffic_of(how, rank=1))
@@ -142,14 +142,15 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     wanted = serve(
         config, SiteEngine(sites()), NAMES, "whole", "1.0", tmp_path / "w", into(whole)
     )
+    folder = tmp_path / "server"
     for rounds in (1, 3, 5):
-        run, folder = f"after-{rounds}", tmp_path / f"server-{rounds}"
         with pytest.raises(Stop):
-            serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, stop_after(rounds))
-        lines: list[HistoryLine] = []
-        again = serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, into(lines))
-        assert again.record.model_sha256 == wanted.record.model_sha256
-        assert [line.loss for line in lines] == [line.loss for line in whole]
+            serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, stop_after(rounds))
+    lines: list[HistoryLine] = []
+    again = serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, into(lines))
+    assert again.record.model_sha256 == wanted.record.model_sha256
+    assert again.record.resumed == 2  # before the first round is kept, nothing is resumed
+    assert [line.loss for line in lines] == [line.loss for line in whole]
 
 
 def test_another_version_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:

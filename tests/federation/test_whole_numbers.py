@@ -16,6 +16,7 @@ FEW = {"how": "low-rank", "rank": 1}
 METHODS = pytest.mark.parametrize("method", ["fedsage+neighgen", "fedsage+shared"])
 
 
+@pytest.mark.slow
 @METHODS
 def test_the_model_is_the_one_of_a_run_in_one_process(
     method: str, sites: Make, hospitals: Path, tmp_path: Path
@@ -30,18 +31,17 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
 
 
 @pytest.mark.slow
-@METHODS
-def test_a_run_that_was_stopped_goes_on_from_the_last_round(
-    method: str, sites: Make, tmp_path: Path
+def test_a_run_that_was_stopped_again_and_again_goes_on_from_the_last_round(
+    sites: Make, tmp_path: Path
 ) -> None:
-    config = config_for(method, traffic=FEW)
+    """NeighGen's run is stopped in ``test_serve.py``."""
+    config, folder = config_for("fedsage+shared", traffic=FEW), tmp_path / "server"
     wanted = serve(config, SiteEngine(sites()), NAMES, "w", "1.0", tmp_path / "w", ignore_event)
     for rounds in (1, 3, 5):
-        run, folder = f"after-{rounds}", tmp_path / f"server-{rounds}"
         with pytest.raises(Stop):
-            serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, stop_after(rounds))
-        again = serve(config, SiteEngine(sites()), NAMES, run, "1.0", folder, ignore_event)
-        assert again.record.model_sha256 == wanted.record.model_sha256
+            serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, stop_after(rounds))
+    again = serve(config, SiteEngine(sites()), NAMES, "r", "1.0", folder, ignore_event)
+    assert again.record.model_sha256 == wanted.record.model_sha256
 
 
 @pytest.mark.slow
@@ -56,10 +56,10 @@ def test_a_run_resumes_after_an_owner_missed_a_round(
         return name in mending and t == 2
 
     whole = serve(config, Away(sites(), gone), NAMES, "w", "1.0", tmp_path / "w", ignore_event)
+    folder = tmp_path / "server"
     for rounds in (4, 5):
-        run, folder = f"after-{rounds}", tmp_path / f"server-{rounds}"
         with pytest.raises(Stop):
-            serve(config, Away(sites(), gone), NAMES, run, "1.0", folder, stop_after(rounds))
-        again = serve(config, Away(sites(), gone), NAMES, run, "1.0", folder, ignore_event)
-        assert again.record.resumed == 1 and again.record.missed > 0
-        assert again.record.model_sha256 == whole.record.model_sha256
+            serve(config, Away(sites(), gone), NAMES, "r", "1.0", folder, stop_after(rounds))
+    again = serve(config, Away(sites(), gone), NAMES, "r", "1.0", folder, ignore_event)
+    assert again.record.resumed == 2 and again.record.missed > 0
+    assert again.record.model_sha256 == whole.record.model_sha256

@@ -63,6 +63,7 @@ def test_a_large_run_is_taken_step_by_step() -> None:
     assert names[:2] == ["scale, small, peak memory", "scale, small, wall time"]
 
 
+@pytest.mark.slow
 def test_work_in_a_fresh_process_answers_as_a_call_does() -> None:
     assert in_fresh_process(decoder_flops, sizes=[2, 3, 4], rows=5) == decoder_flops(
         [2, 3, 4], 5
@@ -70,6 +71,7 @@ def test_work_in_a_fresh_process_answers_as_a_call_does() -> None:
     assert in_fresh_process(peak_rss_mb) < peak_rss_mb()
 
 
+@pytest.mark.slow
 def test_a_run_s_costs_are_told_by_phase() -> None:
     settings = {
         "run": {"method": "fedsage"},

@@ -82,6 +82,7 @@ def test_a_task_is_short_and_takes_public_names_only(task: str) -> None:
     assert not [name for name in private if name.startswith("_") and name != "__init__"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_does_what_it_says(task: str) -> None:
     if task in NEEDS:

@@ -47,6 +47,7 @@ print("torch._dynamo" in sys.modules)
     assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.slow
 def test_the_public_names_are_there() -> None:
     code = "import fedsage as fs; print([getattr(fs, name) for name in fs.__all__] and 'ok')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,52 +16,127 @@ from fedsage.readable import counted
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
     from fedsage.models.classifier import NodeClassifier
+    from fedsage.runs.answering import Answering
+    from fedsage.runs.predictions import Columns
 
 
 def predict(
     model: Annotated[Path, typer.Option(metavar="RUN_DIR", help="the folder of a run")],
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|PATH", help="the graph: a name, an .npz file or a folder of tables"
-        ),
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="the file to write: .csv or .parquet")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="the CSV file to write")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="a graph: a name, an .npz file or a folder of tables; by default the owner's "
+            "own, which the run keeps",
+        ),
+    ] = None,
     owner: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="whose model to use, if each owner has its own"),
+        str | None,
+        typer.Option(metavar="NAME", help="whose nodes or model, if the run has several"),
     ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="the file of your own backbone, if the run used one"),
     ] = None,
 ) -> None:
-    """Predict the class of every node, with its probability, as a CSV file."""
-    from fedsage.files import write_atomically
-    from fedsage.models.classifier import load_models
+    """Predict the class of every node: a table with all probabilities, as CSV or parquet.
 
-    models = load_models(model, backbone)
-    if len(models) == 1 and owner is not None:
-        raise ConfigError(f"{model} holds one shared model. Leave out --owner {owner}.")
-    if len(models) > 1 and (owner is None or not 0 <= owner < len(models)):
-        raise ConfigError(
-            f"{model} holds {len(models)} local models, one per owner. Choose one with "
-            f"--owner 0 to --owner {len(models) - 1}."
-        )
-    chosen = models[owner or 0]
-    graph, ids = graph_and_ids(model, chosen, data)
-    probabilities = chosen.predict_proba(graph)
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["node", "predicted", "probability"])
-    best = probabilities.argmax(axis=1)
-    for node, c, row in zip(ids, best, probabilities, strict=True):
-        table.writerow([node, chosen.class_names[c], f"{row[c]:.4f}"])
+    For nodes that the run keeps, the answers are those of its predictions.csv.
+    """
+    from fedsage.models.classifier import load_models
+    from fedsage.runs.answering import load_answering, places
+    from fedsage.runs.predictions import check_suffix, predictions, write_table
+
+    check_suffix(out)
+    models, where = load_models(model, backbone), places(model)
+    chosen = whose(model, models, where, owner)
+    if data is None:
+        name = one_of(model, where, owner)
+        table = predictions(chosen, load_answering(where[name]))
+    else:
+        table = answers_for(model, chosen, where, owner, data)
     try:
-        write_atomically(out, lambda file: file.write(text.getvalue().encode()))
+        write_table(out, table)
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
-    print(f"{counted(len(best), 'prediction')} written to {out}")
+    print(f"{counted(len(table['id']), 'prediction')} written to {out}")
+
+
+def whose(
+    folder: Path,
+    models: Sequence[NodeClassifier],
+    where: Mapping[str, Path],
+    owner: str | None,
+) -> NodeClassifier:
+    """The shared model, or that of the owner."""
+    names = list(where) or [str(i) for i in range(len(models))]
+    if owner is not None and owner not in names:
+        known = ", ".join(names) if where or len(models) > 1 else "none by name"
+        raise ConfigError(
+            f"--owner {owner}: {folder} knows no such owner (it knows {known}). Give one of "
+            "them, or leave out --owner where the run has one shared model."
+        )
+    if len(models) == 1:
+        return models[0]
+    if owner is None:
+        raise ConfigError(
+            f"{folder} holds {len(models)} local models, one per owner. Choose one with "
+            f"--owner {names[0]} to --owner {names[-1]}."
+        )
+    return models[names.index(owner)]
+
+
+def one_of(folder: Path, where: Mapping[str, Path], owner: str | None) -> str:
+    """The owner whose nodes are asked for."""
+    if not where:
+        raise ConfigError(
+            f"{folder} keeps no owner's graph, as at a coordinator or after a run of an "
+            "earlier version. Add --data with the graph to predict on."
+        )
+    if owner is None and len(where) > 1:
+        raise ConfigError(
+            f"{folder} keeps the nodes of {counted(len(where), 'owner')}. Choose one with "
+            f"--owner: {', '.join(where)}."
+        )
+    return owner if owner is not None else next(iter(where))
+
+
+def answers_for(
+    folder: Path,
+    model: NodeClassifier,
+    where: Mapping[str, Path],
+    owner: str | None,
+    data: str,
+) -> Columns:
+    """Answers for the nodes of a graph: as in the run, if it is one that the run keeps."""
+    from fedsage.runs.predictions import predictions, predictions_on
+
+    graph, ids = graph_and_ids(folder, model, data)
+    asked = [place for name, place in where.items() if owner in (None, name)]
+    if (held := kept_graph(asked, graph)) is not None:
+        return predictions(model, held)
+    if any((place / "mended.npz").exists() for place in asked):
+        note = (
+            f"{data} is not a graph that the run keeps, so its answers rest on its own links, "
+            "without generated neighbors. Leave out --data for the owners' own nodes."
+        )
+        print(f"Note: {note}", file=sys.stderr)
+    return predictions_on(model, graph, ids)
+
+
+def kept_graph(places: Sequence[Path], graph: Graph) -> Answering | None:
+    """What the run keeps of the same nodes with the same links, if it does."""
+    from fedsage.runs.answering import load_answering, num_nodes_in
+
+    for place in places:
+        if num_nodes_in(place) == graph.num_nodes:
+            held = load_answering(place)
+            if held.graph.same_nodes(graph):
+                return held
+    return None
 
 
 def graph_and_ids(

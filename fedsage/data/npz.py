@@ -52,7 +52,11 @@ def load_graph(path: Path | str) -> Graph:
     split of its own ``train``, ``val`` and ``test``, masks or node numbers.
     """
     path = Path(path)
-    arrays = read_arrays(path)
+    return graph_in(read_arrays(path), path)
+
+
+def graph_in(arrays: dict[str, Array], path: Path) -> Graph:
+    """Check the arrays of a graph file, and make the graph."""
     sparse = {"x_data", "x_indices", "x_indptr", "x_shape"}
     if "edge_index" not in arrays or not ("x" in arrays or sparse <= set(arrays)):
         raise DataError(

@@ -149,8 +149,9 @@ def together(read: Mapping[str, Owned]) -> tuple[Partition, Schema | None, Scale
     ends = np.cumsum([0, *(graph.num_nodes for graph in graphs)])
     nodes = tuple(np.arange(a, b) for a, b in pairwise(ends))
     known = [links for one in owned if (links := one.known(list(read))) is not None]
-    splits = tuple(one.split for one in owned)
-    part = Partition(graphs, nodes, None, "folders", 0, splits, tuple(known))
+    splits, ids = tuple(one.split for one in owned), tuple(one.ids for one in owned)
+    held = splits, tuple(known), ids, tuple(read)
+    part = Partition(graphs, nodes, None, "folders", 0, *held)
     return part, owned[0].schema, scale
 
 

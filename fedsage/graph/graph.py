@@ -193,6 +193,18 @@ class Graph:
         count = self.indptr[nodes + 1] - start
         return self.indices[positions(start, count)], count
 
+    def same_nodes(self, other: Graph) -> bool:
+        """Whether the other graph has the same features and links; labels may differ."""
+        if self.x.shape != other.x.shape or issparse(self.x) != issparse(other.x):
+            return False
+        if not np.array_equal(self.indptr, other.indptr):
+            return False
+        if not np.array_equal(self.indices, other.indices):
+            return False
+        if issparse(self.x):
+            return bool((self.x != other.x).nnz == 0)
+        return bool(np.array_equal(self.x, other.x))
+
     def induced(self, nodes: NodeIds) -> Graph:
         """The subgraph on ``nodes``, renumbered in the given order."""
         return self.cut([nodes])[0]

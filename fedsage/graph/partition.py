@@ -33,6 +33,8 @@ class Partition:
     seed: int
     splits: tuple[Split | None, ...] = ()  # the owners' own, where they have any
     known: tuple[KnownLinks, ...] = ()  # links to others that owners came with
+    ids: tuple[Sequence[str], ...] = ()  # what owners call their nodes, if not by index in G
+    names: tuple[str, ...] = ()  # of the owners, if not by number
 
     @property
     def num_owners(self) -> int:
@@ -43,6 +45,14 @@ class Partition:
         """An owner's own split, or one that is drawn by ``seed`` where it has none."""
         own = self.splits[owner] if self.splits else None
         return own or split_labels(self.subgraphs[owner].y, train, val, seed, owner)
+
+    def ids_of(self, owner: int) -> Sequence[str]:
+        """What an owner calls its nodes; by default, their index in G."""
+        return self.ids[owner] if self.ids else [str(v) for v in self.nodes[owner].tolist()]
+
+    def name_of(self, owner: int) -> str:
+        """The name of an owner; by default, its number."""
+        return self.names[owner] if self.names else str(owner)
 
     def __repr__(self) -> str:
         """How many owners there are, how large, and how many links are between them."""

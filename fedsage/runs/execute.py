@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsage.config import Config
 from fedsage.data.concerns import concerns_of
-from fedsage.data.load import load, owner_folders
+from fedsage.data.load import load, owner_folders, tables_folder
 from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
@@ -30,11 +30,14 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import in_full, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
+from fedsage.runs.answering import Answering, answering_of
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
 from fedsage.runs.record import Facts, average_local, owner_lines, record_of, sizes
 from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
 from fedsage.runs.train import Trained, share_picked, train
+from fedsage.tables.schema import Schema
+from fedsage.tables.tables import Scale, graph_of, pooled_scale, read_tables
 from fedsage.threads import dense_threads
 
 
@@ -69,13 +72,27 @@ def run_config(
         for words in concerns_of(owned):
             observe(Event("warns", "load", words=words))
         result = execute(config, owners, None, watch, observe, out, checkpoint, record=record)
-        models = [replace(model, schema=schema, scale=scale) for model in result.models]
-        return replace(result, models=models if schema else result.models)
+        return with_tables(result, schema, scale) if schema else result
+    tables = None
     with watch.phase("load"):
-        graph = load(data.dataset, **config.synthetic.model_dump())
+        if own_tables := tables_folder(data.dataset):
+            tables = read_tables(own_tables)
+            graph = graph_of(tables, pooled_scale([tables]))
+        else:
+            graph = load(data.dataset, **config.synthetic.model_dump())
     with watch.phase("partition"):
         owners = partition(graph, data.owners, data.partition, config.run.seed)
-    return execute(config, owners, graph, watch, observe, out, checkpoint, record=record)
+        if tables:
+            held = np.array(tables.ids, dtype=object)
+            owners = replace(owners, ids=tuple(tuple(held[ids]) for ids in owners.nodes))
+    result = execute(config, owners, graph, watch, observe, out, checkpoint, record=record)
+    return with_tables(result, tables.schema, pooled_scale([tables])) if tables else result
+
+
+def with_tables(result: RunResult, schema: Schema, scale: Scale) -> RunResult:
+    """The same, with models that know how to read and scale tables."""
+    models = [replace(model, schema=schema, scale=scale) for model in result.models]
+    return replace(result, models=models)
 
 
 def with_folders(config: Config) -> Config:
@@ -135,7 +152,25 @@ def execute(
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
     models = [NodeClassifier(shape, one.classifier.phi, names) for one in trained.outcomes]
-    return RunResult(found, history, models, config.model_dump(mode="json"))
+    settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)
+    return RunResult(found, history, models, settings, held)
+
+
+def answering_of_all(setup: Setup, trained: Trained) -> list[Answering]:
+    """How every owner answers when the run is over; with GlobSage, one that holds G."""
+    parts = setup.owners
+    if setup.method.topology == "whole":
+        ids = np.empty(sum(len(nodes) for nodes in parts.nodes), dtype=object)
+        for i, nodes in enumerate(parts.nodes):
+            ids[nodes] = parts.ids_of(i)
+        return [answering_of(trained.owners[0], "all", tuple(ids), trained.outcomes[0].view)]
+    alone = setup.method.topology == "alone"
+    return [
+        answering_of(
+            owner, parts.name_of(i), parts.ids_of(i), trained.outcomes[i if alone else 0].view
+        )
+        for i, owner in enumerate(trained.owners)
+    ]
 
 
 def check_recorded(setup: Setup, record: Path | None) -> None:

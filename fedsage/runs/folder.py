@@ -16,6 +16,7 @@ from fedsage.files import PARTIAL, write_json
 from fedsage.layering import renamed
 from fedsage.machine import commit, machine, now, versions
 from fedsage.presets import RENAMED
+from fedsage.runs.answering import forget_answers
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
 from fedsage.runs.recording import MESSAGES
@@ -59,6 +60,7 @@ def claim(folder: Path, resume: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for path in [*(folder / name for name in OURS), *folder.glob(f".*{PARTIAL}")]:
             path.unlink(missing_ok=True)
+        forget_answers(folder)
         for inside in (MESSAGES,) if resume else (MESSAGES, CHECKPOINT):
             if (folder / inside).is_dir():
                 shutil.rmtree(folder / inside)

@@ -12,6 +12,13 @@ from fedsage.errors import FedSageError
 from fedsage.extras import optional
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.readable import counted, html_table, owners_of
+from fedsage.runs.answering import (
+    OWNERS,
+    Answering,
+    load_answering,
+    places,
+    save_answering,
+)
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.folder import (
     Provenance,
@@ -23,6 +30,7 @@ from fedsage.runs.folder import (
     read_result,
     write_result,
 )
+from fedsage.runs.predictions import save_predictions
 from fedsage.runs.record import OWN, RunRecord
 
 SHOWN = 10  # rounds in a notebook
@@ -90,6 +98,7 @@ class RunResult:
     history: History
     models: list[NodeClassifier]
     settings: dict[str, Any] = field(default_factory=dict)  # all of them, as in result.json
+    answering: list[Answering] = field(default_factory=list)  # owners whose nodes are here
 
     @property
     def accuracy(self) -> dict[str, float | None]:
@@ -146,8 +155,12 @@ class RunResult:
 
 
 def write(result: RunResult, folder: Path, provenance: Provenance) -> None:
-    """The models and the record, in that order."""
+    """The models, what owners' answers come from, and the record, in that order."""
     save_models(result.models, folder)
+    for i, held in enumerate(result.answering):
+        place = folder / OWNERS / held.owner
+        save_answering(held, place)
+        save_predictions(result.models[i if len(result.models) > 1 else 0], held, place)
     write_result(folder, result.record, provenance)
 
 
@@ -160,6 +173,7 @@ def load_result(folder: Path | str, model: str | type[Module] | None = None) -> 
     """The result in a run's folder; ``model`` is needed for a backbone of your own."""
     folder = Path(folder)
     record, settings = read_record(folder), read_result(folder)["config"]
+    held = [load_answering(place) for place in places(folder).values()]
     return RunResult(
-        record, History(read_history(folder)), load_models(folder, model), settings
+        record, History(read_history(folder)), load_models(folder, model), settings, held
     )

@@ -41,7 +41,7 @@ def test_run_prints_the_promised_object_and_writes_the_promised_files(fedsage: C
     assert [line["round"] for line in lines] == [0, 1]
     assert set(lines[0]) >= {"phase", "round", "loss", "validation", "bytes", "seconds"}
     assert {p.name for p in Path("out").iterdir()} == {
-        "result.json", "history.jsonl", "model.safetensors", "model.json",
+        "result.json", "history.jsonl", "model.safetensors", "model.json", "owners",
     }  # fmt: skip
 
 

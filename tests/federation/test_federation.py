@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from fedsage.federation.verify import verified
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
+from fedsage.runs.run import run_into as run_into_folder
 from tests.federation.conftest import config_for
 
 pytestmark = pytest.mark.federation
@@ -89,15 +92,46 @@ def test_in_process_and_federation_give_the_same_model(
         assert log.bytes == sum(one.get("bytes", 0) for one in sent) > 0
 
 
-def test_hidden_sums_between_processes_give_the_same_model(
+def test_hidden_sums_between_processes_give_the_same_model_and_answers(
     coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
     config = config_on(hospitals, "fedsage+subspace")
     sums = config.model_copy(update={"privacy": PrivacyConfig(level="sums")})
     there = federated(coordinator, sums, tmp_path / "run")
-    assert there.model_sha256 == run_config(config).record.model_sha256
+    here = run_into_folder(config, tmp_path / "here")
+    assert there.model_sha256 == here.record.model_sha256
     assert there.privacy["level"] == "sums"
     assert all(line.local is None for line in there.per_owner)
+    check_answers(coordinator, hospitals, tmp_path / "here")
+
+
+def newest_run(coordinator: Kit, name: str) -> Path:
+    runs = (party(coordinator, name).ours / "runs").iterdir()
+    return max(runs, key=lambda folder: (folder / "queries.json").stat().st_mtime)
+
+
+def check_answers(coordinator: Kit, hospitals: Path, here: Path) -> None:
+    """``fedsage predict`` at every owner gives its predictions.csv, row by row."""
+    names = sorted(folder.name for folder in hospitals.iterdir())
+    for owner, name in zip(OWNERS, names, strict=True):
+        folder = newest_run(coordinator, owner)
+        wanted = (folder / "predictions.csv").read_text()
+        for data in ([], ["--data", str(hospitals / name)]):
+            out = here / f"{name}.csv"
+            words = ["predict", "--model", str(folder), *data, "--out", str(out)]
+            subprocess.run([sys.executable, "-m", "fedsage.cli.main", *words], check=True)
+            assert out.read_text() == wanted
+        assert (here / "owners" / name / "predictions.csv").read_text() == wanted
+
+
+@pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen", "fedsage+classes"])
+def test_every_owner_can_repeat_the_answers_of_the_run(
+    method: str, coordinator: Kit, hospitals: Path, tmp_path: Path
+) -> None:
+    config = config_on(hospitals, method)
+    federated(coordinator, config, tmp_path / "run")
+    run_into_folder(config, tmp_path / "here")
+    check_answers(coordinator, hospitals, tmp_path / "here")
 
 
 def job_process(kit: Kit) -> psutil.Process:

@@ -33,6 +33,17 @@ def predict(
             "own, which the run keeps",
         ),
     ] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="tables of new nodes and their links, to each other and to the owner's nodes",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="with --new: refuse all rows if one cannot be used"),
+    ] = False,
     owner: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="whose nodes or model, if the run has several"),
@@ -53,9 +64,11 @@ def predict(
     check_suffix(out)
     models, where = load_models(model, backbone), places(model)
     chosen = whose(model, models, where, owner)
+    if new is not None and data is not None:
+        raise ConfigError("--new and --data exclude each other. Leave out one of them.")
     if data is None:
-        name = one_of(model, where, owner)
-        table = predictions(chosen, load_answering(where[name]))
+        held = load_answering(where[one_of(model, where, owner)])
+        table = answers_to(chosen, held, new, strict) if new else predictions(chosen, held)
     else:
         table = answers_for(model, chosen, where, owner, data)
     try:
@@ -63,6 +76,23 @@ def predict(
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
     print(f"{counted(len(table['id']), 'prediction')} written to {out}")
+
+
+def answers_to(model: NodeClassifier, held: Answering, folder: Path, strict: bool) -> Columns:
+    """Answers for new rows; those that cannot be used are named on stderr."""
+    from fedsage.data.new_rows import read_new
+    from fedsage.errors import DataErrors
+    from fedsage.runs.new_nodes import answers_for_new, schema_for_new
+
+    known = {name: v for v, name in enumerate(held.ids)}
+    found = read_new(folder, schema_for_new(model), known)
+    if found.skipped and strict:
+        raise DataErrors(str(folder), found.skipped, len(found.skipped))
+    if found.skipped:
+        print(f"{counted(len(found.skipped), 'row')} skipped:", file=sys.stderr)
+    for line in found.skipped:
+        print(f"- {line}", file=sys.stderr)
+    return answers_for_new(model, held, found)
 
 
 def whose(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import safetensors.torch
-
 from fedsage.data.owned import Owned
-from fedsage.files import write_atomically
+from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
-from fedsage.models.gen_learner import GenLearner
 from fedsage.models.parameters import parameters_of
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner
@@ -17,20 +14,16 @@ from fedsage.runs.answering import answering_of, save_answering
 from fedsage.runs.predictions import save_predictions
 from fedsage.tables.tables import Scale
 
-NEIGHGEN = "neighgen.safetensors"
-
 
 def save_outcome(
     owner: DataOwner, name: str, owned: Owned, scale: Scale | None, view: View, folder: Path
 ) -> Path:
-    """Write model, NeighGen, graph and predictions; returns the file of predictions."""
+    """Write model, graph and predictions; returns the file of predictions."""
     schema = owned.schema
     phi, held = parameters_of(owner.model), scale if schema else None
     model = NodeClassifier(owner.plan.shape, phi, owned.names[1], schema, held)
     save_models([model], folder)
-    if isinstance(learner := owner.parts.get("neighgen"), GenLearner):
-        weights = safetensors.torch.save(parameters_of(learner.neighgen))
-        write_atomically(folder / NEIGHGEN, lambda file: file.write(weights))
-    answering = answering_of(owner, name, owned.ids, view)
+    way = find_method(owner.config.run.method).way(owner.config.mend.how).name
+    answering = answering_of(owner, name, owned.ids, view, way)
     save_answering(answering, folder)
     return save_predictions(model, answering, folder)

@@ -272,7 +272,7 @@ class Site:
 
     @procedure(phase="evaluation", uses=Open)
     def finish(self, finish: Finish) -> Ready:
-        """Write model, NeighGen, mended graph and predictions to this owner's disk only."""
+        """Write model, mended graph and predictions to this owner's disk only."""
         owner = self.keeper.owner
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the final classifier of the run")

@@ -11,6 +11,7 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import procedure
+from fedsage.shapes import NodeIds
 
 
 def copies(graph: Graph, count: int) -> Generated:
@@ -18,7 +19,12 @@ def copies(graph: Graph, count: int) -> Generated:
 
     They carry no information about missing neighbors.
     """
-    parents = np.repeat(np.arange(graph.num_nodes), count)
+    return copies_of(graph, np.arange(graph.num_nodes), count)
+
+
+def copies_of(graph: Graph, nodes: NodeIds, count: int) -> Generated:
+    """The same for some nodes."""
+    parents = np.repeat(nodes, count)
     return Generated(parents, graph.x[parents])
 
 
@@ -28,7 +34,7 @@ def mend_by_copies(owner: DataOwner, ask: Ask) -> Mended:
     return owner.attach(copies(owner.graph, owner.config.mend.leaves))
 
 
-@way_of_mending("copy")
+@way_of_mending("copy", renew=lambda new: copies_of(new.graph, new.nodes, new.mend.leaves))
 def by_copies(exchange: Exchange) -> None:
     """A copy of every node as its own neighbor: nothing is exchanged."""
     exchange.all(mend_by_copies, Ask(0))

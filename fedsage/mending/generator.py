@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import torch
+
 from fedsage.config import NeighGenConfig
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.graph.attach import Generated
+from fedsage.mending.way import NewNodes
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.neighgen import NeighGen
-from fedsage.models.parameters import Parameters
-from fedsage.protocol.messages import Form, OwnerId, message, misfit
+from fedsage.models.parameters import Parameters, load_parameters, parameters_of
+from fedsage.models.row_form import like_real_rows, row_form_of
+from fedsage.protocol.messages import Form, Mended, OwnerId, message, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.rng import Stream, generator
@@ -55,6 +60,23 @@ def local_steps(owner: DataOwner, t: int, others: Parameters, weight: float) -> 
     done = [own.step(t, k, others if k == 0 else {}, weight) for k in steps]
     terms = ("joint", "degree", "feature", "classification")
     return GenDone(*(mean_of([getattr(losses, term) for losses in done]) for term in terms))
+
+
+def mend_with(owner: DataOwner) -> Mended:
+    """Attach what the owner's NeighGen generates, and remember it for nodes to come."""
+    own = learner(owner)
+    owner.remembered = parameters_of(own.neighgen)
+    return owner.attach(own.generated())
+
+
+def for_new_nodes(new: NewNodes) -> Generated:
+    """Neighbors of nodes that came after the run, by the NeighGen of the run."""
+    neighgen = NeighGen(new.graph.num_features, new.neighgen, generator(0, "overwritten"))
+    load_parameters(neighgen, new.remembered)
+    form = row_form_of(new.known.x, new.neighgen.keep_words, new.neighgen.match_norms)
+    z = neighgen.encoder.on_graph(new.graph)[torch.from_numpy(new.nodes)]
+    generated, of = neighgen.hg(z, new.stream)
+    return Generated(new.nodes[of], like_real_rows(generated.detach(), form))
 
 
 def refuse_few(owner: DataOwner, other: OwnerId, batch: int) -> None:

@@ -14,9 +14,11 @@ from fedsage.graph.impair import num_hidden
 from fedsage.mending.generator import (
     GenDone,
     check_generator,
+    for_new_nodes,
     hg_of,
     learner,
     local_steps,
+    mend_with,
     partners_of,
     refuse_few,
     refuse_unfit,
@@ -163,7 +165,7 @@ def update_neighgen(owner: DataOwner, gradient: GenGradient) -> GenDone:
 @procedure(phase="mending", owed=True)
 def mend_graph(owner: DataOwner, ask: Ask) -> Mended:
     """Algorithm 1, line 3: retrieve G'_i by NeighGen_i."""
-    return owner.attach(learner(owner).generated())
+    return mend_with(owner)
 
 
 def check_batches(plan: Plan) -> None:
@@ -199,6 +201,7 @@ def exchange_bytes(plan: Plan) -> int:
     check=check_batches,
     carries=exchange_bytes,
     sections=("mend", "neighgen"),
+    renew=for_new_nodes,
     also=(exchange_in_whole_numbers.__module__,),
 )
 def by_neighgen(exchange: Exchange) -> None:

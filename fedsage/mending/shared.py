@@ -9,8 +9,10 @@ from fedsage.mending.generator import (
     GenDone,
     blank,
     check_generator,
+    for_new_nodes,
     learner,
     local_steps,
+    mend_with,
 )
 from fedsage.mending.way import way_of_mending
 from fedsage.mending.whole_shared import share_by_changes
@@ -67,9 +69,8 @@ def update_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> NeighGen
 @procedure(phase="mending", owed=True)
 def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
     """Retrieve G'_i by the shared NeighGen."""
-    own = learner(owner)
-    load_parameters(own.neighgen, shared.theta)
-    return owner.attach(own.generated())
+    load_parameters(learner(owner).neighgen, shared.theta)
+    return mend_with(owner)
 
 
 @way_of_mending(
@@ -77,6 +78,7 @@ def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
     rounds=lambda config: config.neighgen.rounds_gen,
     check=check_generator,
     sections=("mend", "neighgen"),
+    renew=for_new_nodes,
     also=(share_by_changes.__module__,),
 )
 def by_shared_neighgen(exchange: Exchange) -> None:

@@ -12,8 +12,16 @@ import numpy as np
 import torch
 
 from fedsage.errors import ProtocolError
-from fedsage.mending.way import way_of_mending
-from fedsage.models.subspace import Basis, orthonormal, random_basis, reconstructions, sketch
+from fedsage.graph.attach import Generated
+from fedsage.mending.way import NewNodes, way_of_mending
+from fedsage.models.subspace import (
+    Basis,
+    orthonormal,
+    random_basis,
+    reconstructions,
+    reconstructions_of,
+    sketch,
+)
 from fedsage.models.told import Sketched
 from fedsage.privacy.sums import Ring, Whole, as_sum, decode, encode, exponents_for, ring_for
 from fedsage.protocol.exchange import Exchange
@@ -111,7 +119,19 @@ def sketch_features(owner: DataOwner, subspace: Subspace) -> Sketch:
 @procedure(phase="mending", owed=True, when=in_full)
 def mend_by_subspace(owner: DataOwner, subspace: Subspace) -> Mended:
     """Attach to every node its projection onto the common subspace."""
-    return owner.attach(reconstructions(owner.graph, subspace.basis))
+    return mend_onto(owner, subspace.basis)
+
+
+def mend_onto(owner: DataOwner, basis: Basis) -> Mended:
+    """Attach projections, and remember the basis for nodes to come."""
+    owner.remembered = {"basis": basis}
+    return owner.attach(reconstructions(owner.graph, basis))
+
+
+def for_new_nodes(new: NewNodes) -> Generated:
+    """Neighbors of nodes that came after the run: copies, and projections as in the run."""
+    rows = new.graph.x[new.nodes]
+    return reconstructions_of(rows, new.nodes, new.known, new.remembered["basis"])
 
 
 def strange_sizes(
@@ -181,10 +201,10 @@ def sketch_in_whole(owner: DataOwner, units: SketchUnits) -> WholeSketch:
 )
 def mend_by_directions(owner: DataOwner, found: Directions) -> Mended:
     """Attach to every node its projection onto the common subspace."""
-    return owner.attach(reconstructions(owner.graph, basis_of(owner.plan, found)))
+    return mend_onto(owner, basis_of(owner.plan, found))
 
 
-@way_of_mending("subspace")
+@way_of_mending("subspace", renew=for_new_nodes)
 def by_subspace(exchange: Exchange) -> None:
     """Projections onto the subspace of all owners' features: a few sums are exchanged."""
     if in_full(exchange.plan.config):

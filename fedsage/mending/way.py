@@ -10,15 +10,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fedsage.config import Config
+from fedsage.config import Config, MendConfig, NeighGenConfig
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, procedures_in
 from fedsage.registry import Registry
+from fedsage.rng import Stream
 from fedsage.shapes import NodeIds
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewNodes:
+    """Nodes that came after a run, for a way of mending to attach neighbors to."""
+
+    graph: Graph  # their neighborhood
+    nodes: NodeIds  # which of its nodes are new
+    known: Graph  # G_i as it was mended in the run
+    remembered: Parameters  # what the way left with the owner
+    mend: MendConfig
+    neighgen: NeighGenConfig
+    stream: Stream
+
+
+Renew: TypeAlias = Callable[[NewNodes], Generated]
 Truth: TypeAlias = Callable[[Graph, Sequence[NodeIds]], list[Generated]]
 
 
@@ -49,6 +66,7 @@ class Way:
     truth: Truth | None
     also: tuple[str, ...]
     abroad: bool
+    renew: Renew | None
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
@@ -69,6 +87,7 @@ def way_of_mending(
     truth: Truth | None = None,
     also: tuple[str, ...] = (),
     abroad: bool = False,
+    renew: Renew | None = None,
 ) -> Callable[[Callable[[Exchange], None]], Callable[[Exchange], None]]:
     """Register the server's side of a way of mending.
 
@@ -81,10 +100,13 @@ def way_of_mending(
         truth: Makes neighbors from the whole graph, before the run: only in simulations.
         also: Other modules with procedures that it asks for.
         abroad: Whether it needs links to other owners that owners know of.
+        renew: Makes neighbors for nodes that came after the run; without it they get none.
     """
 
     def register(mend: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        way = Way(name, mend, rounds, check, carries, sections, truth, also, abroad)
+        way = Way(
+            name, mend, rounds, check, carries, sections, truth, also, abroad, renew
+        )  # fmt: skip
         WAYS.add(name, way, mend)
         return mend
 

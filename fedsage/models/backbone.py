@@ -105,6 +105,14 @@ class Backbone(nn.Module):
         edges = with_generated(edges_of_hops(hops, rows.shape[0]), of)
         return self.on_edges(Stacked(rows, generated), edges)[: hops[-1].mean.shape[0]]
 
+    @property
+    def reach(self) -> int | None:
+        """How many hops from a node its answer depends on, degrees included; None if unknown.
+
+        A query for a few nodes of a large graph needs no more than that.
+        """
+        return None
+
     def uncompiled(self) -> str | None:
         """What there is no compiled code for, or None."""
         return f"backbone '{self.shape.model.backbone}'"

@@ -71,6 +71,11 @@ class SageLayer(nn.Module):
 class GraphSage(Layers):
     """K layers of Eq. (1) and a head: the paper's classifier."""
 
+    @property
+    def reach(self) -> int | None:
+        """A hop for each layer: means need no degrees of neighbors."""
+        return len(self.shape.model.widths)
+
     def new_layer(
         self, k: int, d_in: int, d_out: int, generator: np.random.Generator
     ) -> nn.Module:

@@ -24,6 +24,11 @@ class Layers(Backbone):
     layer on ReLU(h^K). ``model.norm`` is applied to the output of every layer below.
     """
 
+    @property
+    def reach(self) -> int | None:
+        """A hop for each layer, and one more for the degrees of the farthest neighbors."""
+        return len(self.shape.model.widths) + 1
+
     def __init__(self, shape: Shape, generator: np.random.Generator) -> None:
         super().__init__(shape, generator)
         model, classes = shape.model, shape.num_classes

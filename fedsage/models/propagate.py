@@ -37,6 +37,11 @@ class Propagate(Layers):
 
     trains_on_links: ClassVar[bool] = False
 
+    @property
+    def reach(self) -> int | None:
+        """A hop for each step, and one more for degrees."""
+        return self.shape.model.steps + 1
+
     def new_layer(
         self, k: int, d_in: int, d_out: int, generator: np.random.Generator
     ) -> nn.Module:

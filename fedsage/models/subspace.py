@@ -13,7 +13,7 @@ from torch import Tensor
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
-from fedsage.shapes import NodeFeatures
+from fedsage.shapes import NodeFeatures, NodeIds
 
 Basis: TypeAlias = Float[Tensor, "d_x rank"]
 
@@ -41,15 +41,18 @@ def reconstructions(graph: Graph, basis: Basis) -> Generated:
         The projection is made as long and as sparse as real rows. A copy of the node's own
         features keeps what is particular to the node.
     """
+    return reconstructions_of(graph.x, np.arange(graph.num_nodes), graph, basis)
+
+
+def reconstructions_of(x: NodeFeatures, nodes: NodeIds, like: Graph, basis: Basis) -> Generated:
+    """The same for ``nodes`` with features ``x``; projections look like rows of ``like``."""
     q = basis.numpy()
-    form = row_form_of(graph.x, keep_words=True, match_norms=True)
+    form = row_form_of(like.x, keep_words=True, match_norms=True)
     parts = []
-    for start in range(0, graph.num_nodes, ROWS_AT_A_TIME):
-        rows = graph.x[start : start + ROWS_AT_A_TIME]
+    for start in range(0, len(nodes), ROWS_AT_A_TIME):
+        rows = x[start : start + ROWS_AT_A_TIME]
         projected = torch.from_numpy(np.asarray((rows @ q) @ q.T, dtype=np.float32))
         parts.append(like_real_rows(projected, form))
-    parents = np.tile(np.arange(graph.num_nodes), 2)
-    both = [graph.x, *parts]
-    return Generated(
-        parents, vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both)
-    )
+    both = [x, *parts]
+    stacked = vstack(both).tocsr() if issparse(x) else np.concatenate(both)
+    return Generated(np.tile(nodes, 2), stacked)

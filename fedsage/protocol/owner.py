@@ -156,6 +156,7 @@ class DataOwner:
         self.model = new_model(plan.shape, plan.stream("phi"), run.device, run.kernel)
         self.optimizer = self.new_optimizer()
         self.parts: dict[str, Kept] = {}
+        self.remembered: Parameters = {}  # by mending, for nodes that come after the run
         self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
         self.scored, self.updates = 0, 1  # how often φ was scored, and may be

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 
-from fedsage.config import Inference
+from fedsage.config import Inference, MendConfig, NeighGenConfig
 from fedsage.data.npz import graph_in, read_arrays, save_graph
 from fedsage.errors import DataError
-from fedsage.files import write_json
+from fedsage.files import write_atomically, write_json
 from fedsage.graph.graph import Graph
+from fedsage.mending.way import WAYS
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.infer import query
-from fedsage.models.parameters import Logits
+from fedsage.models.parameters import Logits, Parameters
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
@@ -33,6 +36,7 @@ from fedsage.threads import dense_threads
 OWNERS, QUERIES = "owners", "queries.json"
 PLAIN, MENDED, PREDICTIONS = "graph.npz", "mended.npz", "predictions.csv"
 FILES = (QUERIES, PLAIN, MENDED, PREDICTIONS)
+MEMORY = ".safetensors"  # what a way of mending remembers: subspace.safetensors
 FORMAT = 1
 
 
@@ -49,6 +53,10 @@ class Answering:
     fanouts: tuple[int, ...]
     seed: int  # for sampled neighborhoods
     number: int  # of the owner in the run
+    mended_by: str = "none"  # the way of mending
+    remembered: Parameters = field(default_factory=dict)  # by it, for nodes to come
+    mend: MendConfig = field(default_factory=MendConfig)
+    neighgen: NeighGenConfig = field(default_factory=NeighGenConfig)
 
     def shares(
         self, model: NodeClassifier, nodes: NodeIds | None = None
@@ -92,8 +100,10 @@ def shares_on(
         return np.asarray(scores.softmax(dim=1).numpy())
 
 
-def answering_of(owner: DataOwner, name: str, ids: Sequence[str], view: View) -> Answering:
-    """How an owner answers at the end of a run."""
+def answering_of(
+    owner: DataOwner, name: str, ids: Sequence[str], view: View, way: str
+) -> Answering:
+    """How an owner answers at the end of a run, in which it mended that ``way``."""
     config = owner.config
     return Answering(
         owner=name,
@@ -105,6 +115,10 @@ def answering_of(owner: DataOwner, name: str, ids: Sequence[str], view: View) ->
         fanouts=tuple(config.classifier.fanouts),
         seed=owner.seed,
         number=owner.id,
+        mended_by=way,
+        remembered=owner.remembered,
+        mend=config.mend,
+        neighgen=config.neighgen,
     )
 
 
@@ -113,6 +127,10 @@ def save_answering(held: Answering, folder: Path) -> None:
     name = PLAIN if held.mended is None else MENDED
     graph = replace(held.mended or held.graph, split=held.graph.split)
     save_graph(graph, folder / name, ids=np.array(held.ids))
+    if held.remembered:
+        packed = {name: tensor.contiguous() for name, tensor in held.remembered.items()}
+        weights = safetensors.torch.save(packed)
+        write_atomically(folder / memory_of(held), lambda file: file.write(weights))
     sampled = {"seed": held.seed, "number": held.number} if held.inference != "full" else {}
     card = {
         "format": FORMAT,
@@ -123,8 +141,19 @@ def save_answering(held: Answering, folder: Path) -> None:
         "inference": held.inference,
         "fanouts": held.fanouts,
         **sampled,
+        "mending": {
+            "how": held.mended_by,
+            "remembered": memory_of(held) if held.remembered else None,
+            "mend": held.mend.model_dump(mode="json"),
+            "neighgen": held.neighgen.model_dump(mode="json"),
+        },
     }
     write_json(folder / QUERIES, card)
+
+
+def memory_of(held: Answering) -> str:
+    """The file for what a way of mending remembers."""
+    return f"{held.mended_by}{MEMORY}"
 
 
 def load_answering(folder: Path) -> Answering:
@@ -134,8 +163,12 @@ def load_answering(folder: Path) -> Answering:
         path = folder / {PLAIN: PLAIN, MENDED: MENDED}[card["graph"]]
         arrays = read_arrays(path)
         whole, ids = graph_in(arrays, path), tuple(str(one) for one in arrays["ids"])
-        return answering_from(card, whole, ids)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        held = answering_from(card, whole, ids)
+        if card["mending"]["remembered"]:
+            memory = safetensors.torch.load((folder / memory_of(held)).read_bytes())
+            held = replace(held, remembered=memory)
+        return held
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise unreadable(folder, error) from None
 
 
@@ -155,6 +188,9 @@ def answering_from(card: Mapping[str, Any], whole: Graph, ids: tuple[str, ...]) 
         fanouts=tuple(int(count) for count in card["fanouts"]),
         seed=int(card.get("seed", 0)),
         number=int(card.get("number", 0)),
+        mended_by=Path(card["mending"]["how"]).name,
+        mend=MendConfig(**card["mending"]["mend"]),
+        neighgen=NeighGenConfig(**card["mending"]["neighgen"]),
     )
 
 
@@ -194,8 +230,9 @@ def forget_answers(folder: Path) -> None:
     """Remove what another run left for queries; other files in its folders stay."""
     for place in [folder, *(folder / OWNERS).glob("*")]:
         if (place / QUERIES).is_file():
-            for name in FILES:
-                (place / name).unlink(missing_ok=True)
+            memories = [place / f"{way}{MEMORY}" for way in WAYS.ours()]
+            for path in [*(place / name for name in FILES), *memories]:
+                path.unlink(missing_ok=True)
             if place != folder and not any(place.iterdir()):
                 place.rmdir()
     if (folder / OWNERS).is_dir() and not any((folder / OWNERS).iterdir()):

@@ -163,12 +163,12 @@ def answering_of_all(setup: Setup, trained: Trained) -> list[Answering]:
         ids = np.empty(sum(len(nodes) for nodes in parts.nodes), dtype=object)
         for i, nodes in enumerate(parts.nodes):
             ids[nodes] = parts.ids_of(i)
-        return [answering_of(trained.owners[0], "all", tuple(ids), trained.outcomes[0].view)]
+        view = trained.outcomes[0].view
+        return [answering_of(trained.owners[0], "all", tuple(ids), view, setup.way.name)]
     alone = setup.method.topology == "alone"
+    views = [trained.outcomes[i if alone else 0].view for i in range(parts.num_owners)]
     return [
-        answering_of(
-            owner, parts.name_of(i), parts.ids_of(i), trained.outcomes[i if alone else 0].view
-        )
+        answering_of(owner, parts.name_of(i), parts.ids_of(i), views[i], setup.way.name)
         for i, owner in enumerate(trained.owners)
     ]
 

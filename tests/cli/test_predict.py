@@ -151,7 +151,13 @@ def test_another_run_in_the_folder_removes_only_what_runs_write(
     )
     assert list(places(tmp_path)) == ["0"]
     left = sorted(path.name for path in (tmp_path / "owners").rglob("*.*"))
-    assert left == ["mended.npz", "mine.txt", "predictions.csv", "queries.json"]
+    assert left == [
+        "mended.npz",
+        "mine.txt",
+        "predictions.csv",
+        "queries.json",
+        "subspace.safetensors",
+    ]
 
 
 def test_damaged_files_are_named(kept: Path, fedsage: Call, tmp_path: Path) -> None:

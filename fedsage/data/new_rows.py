@@ -1,0 +1,165 @@
+"""New rows for an owner's tables: those that can be used, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedsage.errors import DataErrors
+from fedsage.shapes import EdgeIndex, NodeIds
+from fedsage.tables.cells import Cells
+from fedsage.tables.problems import Problems
+from fedsage.tables.schema import Schema
+from fedsage.tables.source import read_folder
+from fedsage.tables.tables import Tables, tables_from
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewRows:
+    """New nodes with their links, and the rows that were left out."""
+
+    tables: Tables  # of the new nodes, without links
+    among: EdgeIndex  # links among them
+    into: EdgeIndex  # from them (first row) to nodes that the owner already has
+    skipped: tuple[str, ...]  # a line for each row that cannot be used
+
+
+def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
+    """The rows in a folder of tables that can be used, and why others cannot.
+
+    Args:
+        folder: Has ``nodes.csv`` with new nodes and, if they have links, ``edges.csv``.
+        schema: That of the owner.
+        known: The number of every node that the owner already has, by id.
+    """
+    problems = Problems(str(folder))
+    nodes, links, features = read_folder(folder, problems, links_needed=False)
+    problems.raise_if_any()
+    assert nodes is not None  # or there was a problem
+    skipped: list[str] = []
+    rows = rows_to_try(nodes, schema, known, skipped)
+    kept = usable(nodes, features, schema, rows, skipped)
+    if not len(kept):
+        raise nothing_left(folder, nodes, skipped)
+    tables = tables_of(nodes, features, schema, kept)
+    among, into = links_of(links, schema, tables.ids, known, skipped, folder)
+    return NewRows(tables, among, into, tuple(skipped))
+
+
+def nothing_left(folder: Path, nodes: Cells, skipped: Sequence[str]) -> DataErrors:
+    """No row can be used."""
+    lines = list(dict.fromkeys(skipped)) or [f"{nodes.file}: has no rows. Add some."]
+    return DataErrors(str(folder), lines, len(lines))
+
+
+def rows_to_try(
+    nodes: Cells, schema: Schema, known: Mapping[str, int], skipped: list[str]
+) -> NodeIds:
+    """The rows whose id is new, each id once."""
+    if schema.id not in nodes.columns:
+        return np.arange(nodes.num_rows)  # what is missing is named when they are read
+    seen: set[str] = set()
+    kept = []
+    for row, name in enumerate(nodes.columns[schema.id].to_pylist()):
+        if name and (name in known or name in seen):
+            whose = "the owner already has" if name in known else "an earlier row has"
+            skipped.append(
+                f"{nodes.file}, {nodes.row_name(row)}: '{name}' is a node that {whose}. "
+                "Give it another id, or remove the row."
+            )
+            continue
+        seen.add(name)
+        kept.append(row)
+    return np.array(kept, dtype=np.int64)
+
+
+def taken(cells: Cells, rows: NodeIds) -> Cells:
+    """Some rows of a table, which keep their names."""
+    index = pa.array(rows)
+    columns = {name: column.take(index) for name, column in cells.columns.items()}
+    return replace(
+        cells,
+        columns=columns,
+        num_rows=len(rows),
+        row_name=lambda row: cells.row_name(int(rows[row])),
+    )
+
+
+def tables_of(nodes: Cells, features: Cells | None, schema: Schema, rows: NodeIds) -> Tables:
+    """The tables of some rows; refuses them if anything is wrong with one."""
+    some = taken(nodes, rows)
+    if features is not None and schema.id in nodes.columns and schema.id in features.columns:
+        named = pc.is_in(features.columns[schema.id], some.columns[schema.id])
+        features = taken(features, np.flatnonzero(named.to_numpy()))
+    return tables_from(some, None, features, schema, Problems(nodes.file))
+
+
+def usable(
+    nodes: Cells, features: Cells | None, schema: Schema, rows: NodeIds, skipped: list[str]
+) -> NodeIds:
+    """The rows with which nothing is wrong, found by halving; the others are named."""
+
+    def found(part: NodeIds) -> Iterator[NodeIds]:
+        try:
+            tables_of(nodes, features, schema, part)
+            yield part
+        except DataErrors as error:
+            if len(part) == 1:
+                skipped.append(error.lines[0])
+                return
+            for half in np.array_split(part, 2):
+                yield from found(half)
+
+    parts = list(found(rows)) if len(rows) else []
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def links_of(
+    links: Cells | None,
+    schema: Schema,
+    ids: Sequence[str],
+    known: Mapping[str, int],
+    skipped: list[str],
+    folder: Path,
+) -> tuple[EdgeIndex, EdgeIndex]:
+    """Links among new nodes, and from new nodes to those that the owner already has."""
+    among: list[tuple[int, int]] = []
+    into: list[tuple[int, int]] = []
+    place = {name: k for k, name in enumerate(ids)}
+    for row, (a, b) in enumerate(ends_of(links, schema, folder)):
+        assert links is not None  # or it has no rows
+        if strange := [one for one in (a, b) if one not in place and one not in known]:
+            why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
+        elif a in place and b in place:
+            among.append((place[a], place[b]))
+            continue
+        elif a in place or b in place:
+            new, old = (a, b) if a in place else (b, a)
+            into.append((place[new], known[old]))
+            continue
+        else:
+            why = "both ends are nodes that the owner already has"
+        skipped.append(f"{links.file}, {links.row_name(row)}: {why}. Remove the row.")
+    return as_links(among), as_links(into)
+
+
+def ends_of(links: Cells | None, schema: Schema, folder: Path) -> list[tuple[str, str]]:
+    """Both ends of every row, as they are written."""
+    if links is None:
+        return []
+    ends = (schema.source, schema.target)
+    if missing := [end for end in ends if end not in links.columns]:
+        line = f"{links.file}: has no column {missing[0]}. Add it."
+        raise DataErrors(str(folder), [line], 1)
+    source, target = (links.columns[end].to_pylist() for end in ends)
+    return list(zip(source, target, strict=True))
+
+
+def as_links(pairs: list[tuple[int, int]]) -> EdgeIndex:
+    """Pairs as two rows."""
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T

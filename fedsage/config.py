@@ -99,6 +99,9 @@ class ClassifierConfig(Section):
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what happens to the optimizer's state between rounds"
     )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: rare classes weigh as much as frequent ones"
+    )
     weighting: Literal["owners", "nodes"] = Field(
         "owners", description="average owners equally, or by their number of training nodes"
     )

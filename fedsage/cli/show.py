@@ -69,6 +69,8 @@ def print_run(record: RunRecord) -> None:
         ("accuracy, global", accuracy_text(record.accuracy["global"])),
         ("accuracy, local", accuracy_text(record.accuracy["local"])),
         ("macro-F1", accuracy_text(record.macro_f1)),
+        ("balanced accuracy", accuracy_text(record.balanced_accuracy)),
+        ("calibration error", accuracy_text(record.calibration_error)),
         ("round kept", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
         *traffic_rows(record.bytes, record.bytes_full),
@@ -81,6 +83,13 @@ def print_run(record: RunRecord) -> None:
     print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
     if record.out:
         print(f"Written to {record.out}")
+    warn(record)
+
+
+def warn(record: RunRecord) -> None:
+    """What a reader of the result should know, on stderr."""
+    for words in record.warnings:
+        print(f"Warning: {words}", file=sys.stderr)
 
 
 def traffic_rows(

@@ -13,9 +13,11 @@ from jaxtyping import Float, Int
 from fedsage.config import Inference
 from fedsage.evaluation.metrics import (
     accuracy,
+    balanced_accuracy,
     confusion,
     label_distribution,
     macro_f1,
+    precision,
     recall,
 )
 from fedsage.graph.graph import Graph
@@ -32,6 +34,8 @@ class Evaluation:
     macro_f1: float
     risk: float
     recall: Float[Array, " d_y"]
+    precision: Float[Array, " d_y"]
+    balanced_accuracy: float
     confusion: Int[Array, "d_y d_y"]
     true_labels: Float[Array, " d_y"]
     predicted_labels: Float[Array, " d_y"]
@@ -81,6 +85,8 @@ def evaluation_of(
         macro_f1=float(np.mean([macro_f1(one) for one in counts])),
         risk=float(np.mean([aggregated_risk(one, y, owner) for one in logits])),
         recall=np.mean([recall(one) for one in counts], axis=0),
+        precision=np.mean([precision(one) for one in counts], axis=0),
+        balanced_accuracy=float(np.mean([balanced_accuracy(one) for one in counts])),
         confusion=np.sum(counts, axis=0),
         true_labels=label_distribution(y, graph.num_classes),
         predicted_labels=label_distribution(np.concatenate(answers), graph.num_classes),

@@ -27,6 +27,17 @@ def recall(counts: Int[Array, "d_y d_y"]) -> Float[Array, " d_y"]:
     return np.diag(counts) / np.maximum(counts.sum(axis=1), 1)
 
 
+def precision(counts: Int[Array, "d_y d_y"]) -> Float[Array, " d_y"]:
+    """Share of right answers among those that name a class; zero for one never predicted."""
+    return np.diag(counts) / np.maximum(counts.sum(axis=0), 1)
+
+
+def balanced_accuracy(counts: Int[Array, "d_y d_y"]) -> float:
+    """The mean recall of the classes that occur, each with equal weight."""
+    occurs = counts.sum(axis=1) > 0
+    return float(recall(counts)[occurs].mean()) if occurs.any() else 0.0
+
+
 def macro_f1(counts: Int[Array, "d_y d_y"]) -> float:
     """F1 of each class that occurs or was predicted, averaged with equal weight."""
     either = counts.sum(axis=0) + counts.sum(axis=1)

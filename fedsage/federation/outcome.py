@@ -16,12 +16,18 @@ from fedsage.tables.tables import Scale
 
 
 def save_outcome(
-    owner: DataOwner, name: str, owned: Owned, scale: Scale | None, view: View, folder: Path
+    owner: DataOwner,
+    name: str,
+    owned: Owned,
+    scale: Scale | None,
+    view: View,
+    temperature: float,
+    folder: Path,
 ) -> Path:
     """Write model, graph and predictions; returns the file of predictions."""
     schema = owned.schema
     phi, held = parameters_of(owner.model), scale if schema else None
-    model = NodeClassifier(owner.plan.shape, phi, owned.names[1], schema, held)
+    model = NodeClassifier(owner.plan.shape, phi, owned.names[1], schema, held, temperature)
     save_models([model], folder)
     way = find_method(owner.config.run.method).way(owner.config.mend.how).name
     answering = answering_of(owner, name, owned.ids, view, way)

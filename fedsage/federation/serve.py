@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
@@ -22,6 +22,7 @@ from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
+from fedsage.protocol.measuring import measure
 from fedsage.protocol.messages import Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import in_sums
@@ -31,6 +32,8 @@ from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import chosen_by_name, plan_of
 from fedsage.runs.train import Rounds, run_method
 from fedsage.threads import dense_threads
+
+HIDDEN_BELOW = 8  # counts of fewer nodes are not written down
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,13 +105,18 @@ def serve(
         Rounds(exchange, observe, engine.traffic, tuple(json.loads(first.names)))
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
-        end = Finish(outcome.view, sha256_of(outcome.classifier.phi))
+        measured = measure(exchange, outcome.view)
+        end = Finish(outcome.view, sha256_of(outcome.classifier.phi), measured.temperature)
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
     facts = federated_facts(plan, method.name, named, outcome, missed, journal.resumed)
+    facts = replace(facts, measured=[measured], least=HIDDEN_BELOW)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
-    model = NodeClassifier(plan.shape, outcome.classifier.phi, record.class_names)
+    model = NodeClassifier(
+        plan.shape, outcome.classifier.phi, record.class_names,
+        temperature=measured.temperature,
+    )  # fmt: skip
     return Served(record, model)
 
 

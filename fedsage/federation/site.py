@@ -277,7 +277,8 @@ class Site:
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the final classifier of the run")
         view = view_of(finish)
-        found = save_outcome(owner, self.name, self.owned, self.scale, view, self.folder)
+        given = self.name, self.owned, self.scale, view, finish.temperature
+        found = save_outcome(owner, *given, self.folder)
         self.tell(f"The run is over. Predictions: {found}")
         return Ready()
 

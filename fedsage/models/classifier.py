@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class NodeClassifier:
     class_names: tuple[str, ...]
     schema: Schema | None = None
     scale: Scale | None = None  # of the numbers it was trained on
+    temperature: float = 1.0  # divides scores, so that probabilities are as sure as right
 
     def __repr__(self) -> str:
         """What it is, and what it takes and gives."""
@@ -118,7 +120,7 @@ class NodeClassifier:
 
     def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
         """The probability of each class, for every node."""
-        return np.asarray(self.logits(graph).softmax(dim=1).numpy())
+        return np.asarray((self.logits(graph) / self.temperature).softmax(dim=1).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
         """The graph of tables; their numbers are scaled as in training."""
@@ -158,6 +160,7 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
             **models[0].shape.model.model_dump(),
         },
         "class_names": models[0].class_names,
+        "temperatures": [model.temperature for model in models],
     }
     if not is_ours(models[0].shape.model.backbone):
         card["own"] = {"sha256": source_of(models[0].shape.model.backbone)}
@@ -198,7 +201,13 @@ def load_models(
         for phi in phis:
             build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
-        return [NodeClassifier(shape, phi, names, schema, scale) for phi in phis]
+        sure = [float(one) for one in card.get("temperatures", [1.0] * count)]
+        if len(sure) != count or not all(0 < one < math.inf for one in sure):
+            raise ValueError(f"temperatures {sure} for {count} models")
+        return [
+            NodeClassifier(shape, phi, names, schema, scale, one)
+            for phi, one in zip(phis, sure, strict=True)
+        ]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise unreadable(folder, error) from None
 

@@ -15,7 +15,9 @@ from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 Scalar = Float[Tensor, ""]
 
 
-def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Scalar:
+def classification_loss(
+    logits: Logits, y: Int[Tensor, " n"], weights: Float[Tensor, " d_y"] | None = None
+) -> Scalar:
     r"""Eq. (2), :math:`\mathcal{L}^c`: cross entropy of Softmax(h^K) against the labels.
 
     .. math::
@@ -23,8 +25,9 @@ def classification_loss(logits: Logits, y: Int[Tensor, " n"]) -> Scalar:
 
     Note:
         The paper prints the binary form for a one-hot label; we use the categorical one.
+        With ``weights``, nodes count by their class (``classifier.class_weights``).
     """
-    return F.cross_entropy(logits, y)
+    return F.cross_entropy(logits, y, weights)
 
 
 def degree_loss(

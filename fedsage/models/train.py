@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
@@ -11,6 +14,8 @@ from fedsage.graph.sampling import node_batches, sample_hops
 from fedsage.models.backbone import Backbone, feature_rows
 from fedsage.models.losses import classification_loss
 from fedsage.shapes import NodeIds
+
+ClassWeights: TypeAlias = Float[torch.Tensor, " d_y"]
 
 
 def train_epoch(
@@ -20,15 +25,16 @@ def train_epoch(
     nodes: NodeIds,
     classifier: ClassifierConfig,
     generator: np.random.Generator,
+    class_weights: ClassWeights | None = None,
 ) -> float:
     """One pass over ``nodes`` in batches, one step for each; returns the mean loss.
 
     By compiled code if the model has any, else by torch. Both make the same draws and follow
-    the same formulas; they differ by rounding.
+    the same formulas; they differ by rounding. There is no compiled code for class weights.
     """
-    if model.chosen_kernel == "fused":
+    if model.chosen_kernel == "fused" and class_weights is None:
         return model.compiled_epoch(optimizer, graph, nodes, classifier, generator)
-    return torch_epoch(model, optimizer, graph, nodes, classifier, generator)
+    return torch_epoch(model, optimizer, graph, nodes, classifier, generator, class_weights)
 
 
 def torch_epoch(
@@ -38,17 +44,19 @@ def torch_epoch(
     nodes: NodeIds,
     classifier: ClassifierConfig,
     generator: np.random.Generator,
+    class_weights: ClassWeights | None = None,
 ) -> float:
     """The readable reference, for any model and device."""
     y = torch.from_numpy(graph.y[nodes]).to(model.device)
     fanouts = classifier.fanouts if model.trains_on_links else ()
+    weights = None if class_weights is None else class_weights.to(model.device)
     losses = []
     for batch in node_batches(np.arange(len(nodes)), classifier.batch_size, generator):
         hops = sample_hops(graph, nodes[batch], fanouts, generator)
         inputs = hops[0].inputs if hops else nodes[batch]
         rows = feature_rows(graph.x, inputs, model.device)
         logits = model.on_hops(rows, hops, generator)
-        loss = classification_loss(logits, y[torch.from_numpy(batch)])
+        loss = classification_loss(logits, y[torch.from_numpy(batch)], weights)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -92,6 +92,7 @@ class Finish:
 
     view: str
     model: str  # checksum of the classifier that D_i must hold by now
+    temperature: float  # by which scores are divided before they are probabilities
 
 
 @message

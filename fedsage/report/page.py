@@ -20,6 +20,7 @@ from fedsage.report.learned import confusions, curves, labels
 from fedsage.report.mending import mending
 from fedsage.report.owners import absences, is_federated, owners
 from fedsage.report.read import Run, by_method
+from fedsage.report.reliability import reliability
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -44,8 +45,8 @@ def sections_of(runs: Sequence[Run]) -> list[Section]:
     """All that can be said of these runs, in the order of the page."""
     groups = by_method(runs)
     sections = [accuracy(groups), curves(groups), owners(groups), labels(groups),
-                confusions(groups), mending(groups), absences(runs), *audited(runs),
-                costs(groups), repeat(runs)]  # fmt: skip
+                confusions(groups), reliability(groups), mending(groups), absences(runs),
+                *audited(runs), costs(groups), repeat(runs)]  # fmt: skip
     return [section for section in sections if section is not None]
 
 

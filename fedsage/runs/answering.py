@@ -96,8 +96,8 @@ def shares_on(
         elif how.view == "mended":
             scores = asked(mended)
         else:
-            scores = asked(plain) + asked(mended)
-        return np.asarray(scores.softmax(dim=1).numpy())
+            scores = (asked(plain) + asked(mended)) / 2
+        return np.asarray((scores / model.temperature).softmax(dim=1).numpy())
 
 
 def answering_of(

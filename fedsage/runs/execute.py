@@ -130,7 +130,8 @@ def execute(
     check_recorded(setup, record)
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
-    kernel = model.chosen_kernel
+    weighted = config.classifier.class_weights != "none"  # there is no compiled step for that
+    kernel = "torch" if weighted else model.chosen_kernel
     with watch.pause():
         carries = setup.way.carries(plan) if setup.method.topology == "federated" else 0
         steps = steps_of_owners(setup)
@@ -151,7 +152,10 @@ def execute(
             facts = facts_of(setup, trained, out)
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
-    models = [NodeClassifier(shape, one.classifier.phi, names) for one in trained.outcomes]
+    models = [
+        NodeClassifier(shape, one.classifier.phi, names, temperature=how.temperature)
+        for one, how in zip(trained.outcomes, trained.measured, strict=True)
+    ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)
     return RunResult(found, history, models, settings, held)
 
@@ -202,6 +206,7 @@ def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
         mended=mending is not None,
         resumed=trained.resumed,
         out=out,
+        measured=trained.measured,
     )
 
 

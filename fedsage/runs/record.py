@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,9 @@ from fedsage.methods import Outcome
 from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Traffic
+from fedsage.protocol.measuring import Measured
 from fedsage.protocol.procedures import Phase, in_sums
+from fedsage.runs.classes import at_owners, vars_of
 from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
 
@@ -88,6 +90,13 @@ class RunRecord:
     view: str  # what owners query: the plain graph, the mended one, both; or mixed
     missed: int = 0  # answers that did not come, or were refused
     resumed: int = 0  # how often it was started again; seconds count from the last time
+    balanced_accuracy: float | None = None  # the mean recall of the classes
+    per_class: dict[str, list[float | None]] | None = None  # recall and precision
+    confusion_local: list[list[int | None]] | None = None  # test nodes at their owners
+    temperature: float = 1.0  # by which scores are divided; of local models the mean
+    calibration_error: float | None = None  # on test nodes at their owners
+    reliability: list[dict[str, float | None]] | None = None  # the same by probability
+    warnings: list[str] = field(default_factory=list)
     format: int = FORMAT
 
 
@@ -110,6 +119,8 @@ class Facts:
     missed: int = 0
     resumed: int = 0
     out: Path | None = None
+    measured: Sequence[Measured] = ()
+    least: int = 0  # counts of fewer nodes are hidden
 
 
 def record_of(
@@ -132,7 +143,6 @@ def record_of(
         backbone=BACKBONES.find(config.model.backbone).name,
         privacy=OPEN | {"level": "sums" if in_sums(config) else "open"},
         accuracy={"global": evaluated.accuracy if evaluated else None, "local": facts.local},
-        macro_f1=evaluated.macro_f1 if evaluated else None,
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,
         cpu_seconds_by_phase=watch.cpu,
@@ -156,6 +166,7 @@ def record_of(
         view=common_view(outcomes) if facts.mended else "plain",
         missed=facts.missed,
         resumed=facts.resumed,
+        **vars_of(at_owners(facts.measured, facts.least, facts.class_names), evaluated),
     )
 
 

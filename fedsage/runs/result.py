@@ -146,6 +146,8 @@ class RunResult:
             ["accuracy, test nodes on the whole graph", share(held.accuracy["global"])],
             ["accuracy, test nodes at their owners", share(held.accuracy["local"])],
             ["macro F1", share(held.macro_f1)],
+            ["balanced accuracy", share(held.balanced_accuracy)],
+            ["calibration error", share(held.calibration_error)],
             ["validation accuracy", share(held.validation)],
             ["round that was kept", str(held.round)],
             ["rounds", str(len(self.history))],

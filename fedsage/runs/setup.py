@@ -19,6 +19,8 @@ from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
 from fedsage.protocol.changes import local_change_c
+from fedsage.protocol.class_weights import count_classes
+from fedsage.protocol.measuring import count_answers
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
@@ -27,7 +29,9 @@ from fedsage.protocol.server import RULES, Rule
 from fedsage.readable import counted
 from fedsage.rng import with_secret
 
-TRAINING = procedures_in(DataOwner.__module__, local_change_c.module)
+TRAINING = procedures_in(
+    DataOwner.__module__, local_change_c.module, count_answers.module, count_classes.module
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +70,7 @@ def prepare(
         owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
     ]
     check_device(config.run.device)
+    check_weights(config)
     check_whole(owners, graph)
     check_classes(owners, splits)
     if graph is None and (chosen.topology == "whole" or way.truth):
@@ -223,6 +228,15 @@ def check_device(device: str) -> None:
         raise ConfigError(
             f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
         ) from None
+
+
+def check_weights(config: Config) -> None:
+    """Refuse class weights with compiled steps, which know none."""
+    if config.run.kernel == "fused" and config.classifier.class_weights != "none":
+        raise ConfigError(
+            "run.kernel is 'fused', but that kernel does not support "
+            "classifier.class_weights=balanced. Use run.kernel=auto or run.kernel=torch."
+        )
 
 
 def check_whole(owners: Partition, graph: Graph | None) -> None:

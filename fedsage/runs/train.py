@@ -18,8 +18,10 @@ from fedsage.mending.way import Way
 from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
+from fedsage.protocol.class_weights import balance
 from fedsage.protocol.engine import Traffic, no_traffic
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.measuring import Measured, measure
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase, in_sums
 from fedsage.protocol.progress import Journal, RoundRecord
@@ -36,6 +38,7 @@ class Trained:
     outcomes: list[Outcome]
     traffic: dict[Phase, Traffic]  # that crossed a boundary
     owners: list[DataOwner]
+    measured: list[Measured]  # one for each outcome
     resumed: int = 0  # how often it was started again
 
 
@@ -53,7 +56,7 @@ def train(
     """
     groups = data_owners(setup)
     together = setup.method.topology == "federated"
-    traffic, outcomes, resumed = no_traffic(), [], 0
+    traffic, outcomes, measured, resumed = no_traffic(), [], [], 0
     for k, owners in enumerate(groups):
         engine = InProcessEngine(owners, setup.config.run.workers, folder=checkpoint)
         exchange = Exchange(engine, setup.plan)
@@ -74,13 +77,15 @@ def train(
             searching=owners if together else (),
         )
         with recording(exchange, record):
-            outcomes.append(
-                run_method(
-                    exchange, setup.config, setup.way, setup.rule, watch, setup.method.train
-                )
+            outcome = run_method(
+                exchange, setup.config, setup.way, setup.rule, watch, setup.method.train
             )
+            outcomes.append(outcome)
+            with watch.phase("evaluation"):
+                measured.append(measure(exchange, outcome.view))
         resumed = max(resumed, getattr(exchange.journal, "resumed", 0))
-    return Trained(outcomes, traffic, [owner for group in groups for owner in group], resumed)
+    everyone = [owner for group in groups for owner in group]
+    return Trained(outcomes, traffic, everyone, measured, resumed)
 
 
 def recording(exchange: Exchange, record: Path | None) -> ExitStack:
@@ -107,6 +112,8 @@ def run_method(
         with watch.phase("mending"):
             way.mend(exchange)
 
+    if config.classifier.class_weights == "balanced":
+        balance(exchange)
     return fedsage_plus(
         exchange,
         exchange.plan.phi,

@@ -53,10 +53,12 @@ from fedsage.protocol.agreement import (
     Ready,
     Step,
 )
+from fedsage.protocol.class_weights import ClassCounts
 from fedsage.protocol.common import Change
 from fedsage.protocol.following import News, Turn
 from fedsage.protocol.letters import Introduction, Introductions, Letters
 from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Held, Keys, Members, Shares
+from fedsage.protocol.measuring import AnswerCounts, Likelihoods, Query
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.wire import (
     DEFLATED,
@@ -150,7 +152,11 @@ TRIED = [
     ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
     Step("neighgen", 4, True),
     Able(True),
-    Finish("both", "abc"),
+    Finish("both", "abc", 1.5),
+    ClassCounts(torch.ones(3, dtype=torch.int32)),
+    Query("both", 1.5),
+    Likelihoods({"0": 7}, 3),
+    AnswerCounts(torch.ones(2, 2, dtype=torch.int32), {"0": 4}, {"0": 3}, {"0": 9}),
     Ready(),
 ]
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedsage.errors import DataError
+from fedsage.report.blocks import Grid
 from fedsage.report.marks import ticks
-from fedsage.report.page import page
-from fedsage.report.read import read_runs
+from fedsage.report.page import page, sections_of
+from fedsage.report.read import by_method, read_runs
 from fedsage.runs.folder import EARLIER, read_record
 from tests.report.conftest import CHROMIUM, FLAGS
 
@@ -58,6 +59,26 @@ def test_a_round_without_an_owner_says_whom_by_name(compared: Path, tmp_path: Pa
     )
     html = page(read_runs([tmp_path / "run"]))
     assert "Rounds without an owner" in html and html.count("D1 north") >= 2
+
+
+def test_probabilities_stand_beside_the_share_that_is_right(
+    compared: Path, tmp_path: Path
+) -> None:
+    sections = {section.title: section for section in sections_of(read_runs([compared]))}
+    (grid,) = sections["Probabilities"].blocks
+    assert isinstance(grid, Grid)
+    assert [figure.caption for figure in grid.figures] == list(by_method(read_runs([compared])))
+    assert all("Expected calibration error 0." in figure.says for figure in grid.figures)
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    hidden = {"count": None, "probability": None, "right": None}
+    path.write_text(json.dumps(result | {"reliability": [hidden] * 10}))
+    titles = [section.title for section in sections_of(read_runs([tmp_path / "run"]))]
+    assert "Probabilities" not in titles
+    del result["reliability"]
+    path.write_text(json.dumps(result))
+    assert "Probabilities" not in page(read_runs([tmp_path / "run"]))
 
 
 def test_methods_come_in_the_order_they_were_compared_in(compared: Path) -> None:

@@ -1,0 +1,195 @@
+"""After training: how sure the classifier may be, and what it gets wrong, as sums over owners.
+
+Every owner counts on its own graphs, in the view that the run has chosen. All numbers are
+whole, so that they can be added up where sums are hidden. Each question is answered once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from fedsage.models.parameters import Logits
+from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.messages import Ints, OwnerId, View, message
+from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import Summed, procedure
+from fedsage.shapes import NodeIds
+
+GRID = tuple(2.0 ** (k / 8) for k in range(-16, 33))  # temperatures, from 1/4 to 16
+BINS = 10  # of probabilities, equally wide
+UNIT = 1 << 16  # a likelihood or a probability of 1, as a whole number
+AFTER = ("receive_classifier", "receive_change")
+
+
+@message
+class Query:
+    """S → D_i: measure the classifier in that view, with its scores divided by a number."""
+
+    view: str  # plain, mended or both
+    temperature: float
+
+
+@message
+class Likelihoods:
+    """D_i → S: minus the log-likelihood of its validation labels at each temperature."""
+
+    loss: dict[str, int]  # by the number of the temperature
+    total: int  # validation nodes
+
+
+@message
+class AnswerCounts:
+    """D_i → S: how many of its test nodes of each class got each class, and how surely."""
+
+    confusion: Int[Tensor, "d_y d_y"]
+    count: dict[str, int]  # answers whose probability is in each bin
+    right: dict[str, int]  # of these, right ones
+    confidence: dict[str, int]  # the sum of their probabilities
+
+
+def view_in(query: Query) -> View:
+    """The view that is asked for; any other word means the plain graph."""
+    views: dict[str, View] = {"mended": "mended", "both": "both"}
+    return views.get(query.view, "plain")
+
+
+def scores(owner: DataOwner, view: View, nodes: NodeIds) -> Logits:
+    """The logarithm of each class's probability; of both graphs, their mean."""
+    if owner.mended is None or view == "plain":
+        return owner.answers(owner.graph, nodes)
+    mended = owner.answers(owner.mended, nodes)
+    return mended if view == "mended" else (owner.answers(owner.graph, nodes) + mended) / 2
+
+
+def nodes_for(owner: DataOwner, question: str, nodes: NodeIds) -> NodeIds:
+    """The nodes to answer about: none if it was asked before, or φ may be anybody's."""
+    told = question in owner.measured
+    owner.measured.add(question)
+    return nodes[:0] if told or owner.foreign else nodes
+
+
+def strange_likelihoods(
+    plan: Plan, owner: OwnerId, query: Query, reply: Likelihoods
+) -> str | None:
+    """Refuse likelihoods of other temperatures, or of more nodes than there are."""
+    most = plan.nodes_of.get(owner, reply.total)
+    return wrong_likelihoods(reply, most)
+
+
+def wrong_likelihoods(reply: Likelihoods, most: int) -> str | None:
+    """What is wrong with likelihoods of at most so many nodes."""
+    if set(reply.loss) != {str(k) for k in range(len(GRID))}:
+        return "likelihoods at other temperatures than agreed"
+    if not 0 <= reply.total <= most or min(reply.loss.values()) < 0:
+        return f"likelihoods of {reply.total} nodes, but it has {most}"
+    return None
+
+
+def strange_counts(plan: Plan, owner: OwnerId, query: Query, reply: AnswerCounts) -> str | None:
+    """Refuse negative counts, or more answers than nodes."""
+    return wrong_counts(reply, plan.nodes_of.get(owner, plan.num_nodes))
+
+
+def wrong_counts(reply: AnswerCounts, most: int) -> str | None:
+    """What is wrong with counts over at most so many nodes."""
+    bins = {str(b) for b in range(BINS)}
+    if any(set(one) != bins for one in (reply.count, reply.right, reply.confidence)):
+        return "counts in other bins than agreed"
+    total = int(reply.confusion.sum())
+    fits = all(0 <= reply.right[b] <= reply.count[b] for b in bins)
+    if int(reply.confusion.min()) < 0 or not fits or not total <= most:
+        return f"counts of {total} answers, but it has {most} nodes"
+    return None if sum(reply.count.values()) == total else "counts that do not add up"
+
+
+@procedure(
+    phase="evaluation",
+    uses=Summed,
+    after=AFTER,
+    check=strange_likelihoods,
+    check_sum=lambda plan, total, owners: wrong_likelihoods(total, plan.num_nodes),
+    leaves="At the end: how likely the classifier finds the classes of your validation nodes, "
+    f"in all, if it were less or more sure ({len(GRID)} numbers).",
+)
+def likelihoods(owner: DataOwner, query: Query) -> Likelihoods:
+    """How well each temperature fits the owner's validation nodes."""
+    nodes = nodes_for(owner, "likelihoods", owner.split.val)
+    found, y = scores(owner, view_in(query), nodes), torch.from_numpy(owner.graph.y[nodes])
+    losses = {
+        str(k): round(float(F.cross_entropy(found / t, y, reduction="sum").double()) * UNIT)
+        for k, t in enumerate(GRID)
+    }
+    return Likelihoods(losses, len(nodes))
+
+
+@procedure(
+    phase="evaluation",
+    uses=Summed,
+    after=AFTER,
+    shapes=lambda plan: {"confusion": Ints((plan.d_y, plan.d_y))},
+    check=strange_counts,
+    check_sum=lambda plan, total, owners: wrong_counts(total, plan.num_nodes),
+    leaves="At the end: how many of your test nodes of each class are given each class, and "
+    f"how many answers are how sure and right, in {BINS} steps.",
+)
+def count_answers(owner: DataOwner, query: Query) -> AnswerCounts:
+    """What the classifier answers for the owner's test nodes."""
+    nodes = nodes_for(owner, "answers", owner.split.test)
+    temperature = query.temperature if query.temperature > 0 else 1.0
+    found = scores(owner, view_in(query), nodes)
+    sure, best = (found / temperature).softmax(dim=1).max(dim=1)
+    y, d_y = owner.graph.y[nodes], owner.graph.num_classes
+    pairs = np.bincount(y * d_y + best.numpy(), minlength=d_y * d_y).astype(np.int32)
+    step = np.minimum((sure.double().numpy() * BINS).astype(np.int64), BINS - 1)
+    right, units = best.numpy() == y, np.rint(sure.double().numpy() * UNIT)
+
+    def by_bin(weights: np.ndarray) -> dict[str, int]:
+        summed = np.bincount(step, weights=weights, minlength=BINS)
+        return {str(b): int(value) for b, value in enumerate(summed)}
+
+    return AnswerCounts(
+        torch.from_numpy(pairs.reshape(d_y, d_y)),
+        by_bin(np.ones(len(nodes))),
+        by_bin(right.astype(float)),
+        by_bin(units),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The temperature of a classifier, and what it answers for all owners' test nodes."""
+
+    temperature: float
+    confusion: Int[np.ndarray, "d_y d_y"]
+    reliability: list[dict[str, float]]  # by bin: count, mean probability, share right
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Expected calibration error: mean distance of probability and share right."""
+        total = sum(one["count"] for one in self.reliability)
+        gaps = [
+            one["count"] * abs(one["probability"] - one["right"]) for one in self.reliability
+        ]
+        return sum(gaps) / total if total else None
+
+
+def measure(exchange: Exchange, view: View) -> Measured:
+    """Fit the temperature on validation nodes, then count the answers for test nodes."""
+    known = exchange.sum(likelihoods, Query(view, 1.0))
+    best = min(range(len(GRID)), key=lambda k: (known.loss[str(k)], abs(GRID[k] - 1)))
+    temperature = GRID[best] if known.total else 1.0
+    counts = exchange.sum(count_answers, Query(view, temperature))
+    bins = []
+    for b in (str(b) for b in range(BINS)):
+        count = counts.count[b]
+        sure, right = counts.confidence[b] / UNIT, counts.right[b]
+        share = max(count, 1)
+        bins.append({"count": count, "probability": sure / share, "right": right / share})
+    return Measured(temperature, counts.confusion.numpy().astype(np.int64), bins)

@@ -43,7 +43,7 @@ def diagram(method: str, color: str, runs: Sequence[Run]) -> Figure | None:
         return None
     series = [Series("mean probability", "truth", sure), Series("share right", color, right)]
     return Figure(
-        method,
+        f"How sure {method} is, and how often right",
         bar_chart(names, series, "share of answers"),
         words_about(found),
         bar_sheet("probability", names, series),

@@ -67,7 +67,9 @@ def test_probabilities_stand_beside_the_share_that_is_right(
     sections = {section.title: section for section in sections_of(read_runs([compared]))}
     (grid,) = sections["Probabilities"].blocks
     assert isinstance(grid, Grid)
-    assert [figure.caption for figure in grid.figures] == list(by_method(read_runs([compared])))
+    captions = [figure.caption for figure in grid.figures]
+    methods = by_method(read_runs([compared]))
+    assert captions == [f"How sure {name} is, and how often right" for name in methods]
     assert all("Expected calibration error 0." in figure.says for figure in grid.figures)
     shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
     path = tmp_path / "run" / "result.json"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsage.data.owned import Owned
-from fedsage.methods import find_method
+from fedsage.errors import ProtocolError
+from fedsage.methods import VIEWS, find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import parameters_of
+from fedsage.protocol.agreement import Finish
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner
 from fedsage.runs.answering import answering_of, save_answering
@@ -20,16 +22,25 @@ def save_outcome(
     name: str,
     owned: Owned,
     scale: Scale | None,
-    view: View,
-    temperature: float,
+    finish: Finish,
     folder: Path,
 ) -> Path:
     """Write model, graph and predictions; returns the file of predictions."""
     schema = owned.schema
     phi, held = parameters_of(owner.model), scale if schema else None
-    model = NodeClassifier(owner.plan.shape, phi, owned.names[1], schema, held, temperature)
+    model = NodeClassifier(
+        owner.plan.shape, phi, owned.names[1], schema, held, finish.temperature
+    )
     save_models([model], folder)
     way = find_method(owner.config.run.method).way(owner.config.mend.how).name
-    answering = answering_of(owner, name, owned.ids, view, way)
+    answering = answering_of(owner, name, owned.ids, view_of(finish), way)
     save_answering(answering, folder)
     return save_predictions(model, answering, folder)
+
+
+def view_of(finish: Finish) -> View:
+    """The view that the end of a run names; refuses any other word."""
+    for view in VIEWS:
+        if finish.view == view:
+            return view
+    raise ProtocolError(f"'{finish.view}' is not a view of an owner's graphs.")

@@ -276,7 +276,6 @@ def results_of(record: RunRecord) -> dict[str, float]:
         "accuracy/local": record.accuracy["local"],
         "accuracy/validation": record.validation,
         "macro_f1": record.macro_f1,
-        "balanced_accuracy": record.balanced_accuracy,
         "calibration_error": record.calibration_error,
         "cpu_seconds": record.cpu_seconds,
         "peak_rss_mb": record.peak_rss_mb,

@@ -97,7 +97,8 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
     assert config.classifier.model_dump() == {
         "rounds_c": 50, "local_epochs": 1, "batch_size": 64, "fanouts": (5, 5), "eta": 1e-3,
         "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
-        "class_weights": "none", "weighting": "owners", "aggregate": "mean", "selection": "last", "patience": 0,
+        "class_weights": "none",
+        "weighting": "owners", "aggregate": "mean", "selection": "last", "patience": 0,
     }  # fmt: skip
     assert config.evaluation.inference == "sampled"
     assert (config.data.train, config.data.val) == (0.6, 0.2)

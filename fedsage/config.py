@@ -206,11 +206,9 @@ class PrivacyConfig(Section):
 class LinksConfig(Section):
     """Links to other owners that owners know of, for mending by links."""
 
-    share: float = Field(
-        1.0, ge=0, le=1, description="of links between owners that are known, in simulations"
-    )
+    share: float = Field(1.0, ge=0, le=1, description="share that is known, in simulations")
     at_least: int = Field(
-        2, ge=2, le=1000, description="remote neighbors of a node that are summed, or none are"
+        2, ge=2, le=1000, description="nodes of a sum that are in no other sum, or there is none"
     )
     match: Literal["intersection", "hashes"] = Field(
         "intersection",

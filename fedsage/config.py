@@ -208,7 +208,7 @@ class LinksConfig(Section):
 
     share: float = Field(1.0, ge=0, le=1, description="share that is known, in simulations")
     at_least: int = Field(
-        2, ge=2, le=1000, description="nodes of a sum that are in no other sum, or there is none"
+        2, ge=2, le=1000, description="nodes of each sum that are in no other sum"
     )
     match: Literal["intersection", "hashes"] = Field(
         "intersection",

@@ -212,7 +212,8 @@ def test_a_library_call_writes_and_resumes_the_command_line_s_folder(
     assert result.record.model_sha256 == whole.record.model_sha256
     assert result.record.resumed == 1
     names = {path.name for path in (tmp_path / "r").iterdir()}
-    assert names == {"history.jsonl", "model.json", "model.safetensors", "result.json"}
+    kept = {"history.jsonl", "model.json", "model.safetensors", "owners", "result.json"}
+    assert names == kept
     again = load_result(tmp_path / "r")
     assert again.record == result.record and again.history == result.history
     with pytest.raises(ConfigError, match="holds another run"):

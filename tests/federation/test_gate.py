@@ -79,7 +79,7 @@ def test_a_job_cannot_choose_the_file_or_what_the_gate_adds(
     gate: subprocess.Popen[bytes], house: Path
 ) -> None:
     for run in ("..", "A b", "x" * 101):
-        with pytest.raises(StorageError, match="no proper name"):
+        with pytest.raises(StorageError, match="invalid name"):
             ask_gate(house / "runs" / run, LINE)
     forged = LINE | {"before": "0" * 64, "time": "2000-01-01T00:00:00Z"}
     for line in (LINE, forged, LINE):
@@ -100,7 +100,7 @@ def raw_ask(house: Path, wanted: bytes) -> bytes:
 def test_what_is_no_line_is_refused_and_the_gate_goes_on(
     wanted: bytes, gate: subprocess.Popen[bytes], house: Path
 ) -> None:
-    assert b"no line" in raw_ask(house, wanted)
+    assert b"not a line" in raw_ask(house, wanted)
     ask_gate(house / "runs" / "r", LINE)
 
 

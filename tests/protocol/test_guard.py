@@ -131,10 +131,10 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
         "none", ClassifierUpdate, lambda u: dataclasses.replace(u, weight=-1.0), "weight -1"),
     "weight of another owner": (
         "none", ClassifierUpdate, lambda u: dataclasses.replace(u, weight=24.0),
-        "weight 24, where 12 was agreed"),
+        "weight 24, but 12 was agreed"),
     "loss not a number": (
         "none", ClassifierUpdate, lambda u: dataclasses.replace(u, loss=float("nan")), "nan"),
-    "more hits than nodes": ("none", Hits, lambda h: Hits(9, 9, 9, 4), "9 right answers"),
+    "more hits than nodes": ("none", Hits, lambda h: Hits(9, 9, 9, 4), "9 right predictions"),
     "stale offer": (
         "neighgen", GenOffer, lambda o: dataclasses.replace(o, t=o.t - 1), "an offer of round"),
     "gradient for nobody": ("neighgen", GenGradients, lambda g: GenGradients({}), "gradients"),
@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[str, type, Alter, str]] = {
     "a change of another weight": (
         "none", Change,
         lambda c: dataclasses.replace(c, weight=2 * c.weight, steps=2 * c.steps),
-        "weight 24, where 12 was agreed"),
+        "weight 24, but 12 was agreed"),
     "no second moments": ("none", Change, lambda c: without(c, "roots"), "another form"),
     "sizes of another sketch": (
         "subspace", SketchSizes, lambda s: SketchSizes(s.exponents[:1]), "sizes of 1 columns"),

@@ -9,7 +9,7 @@ from fedsage.layering import Settings
 Preset: TypeAlias = Literal["paper", "best"]
 RENAMED = {"traffic.patience": "classifier.patience"}  # old names are still understood
 
-# The defaults in ``config.py`` are the paper's settings.
+# The defaults in ``config/`` are the paper's settings.
 PRESETS: dict[Preset, Settings] = {
     "paper": {},
     "best": {

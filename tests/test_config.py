@@ -171,7 +171,7 @@ def is_own_value(default: ast.expr) -> bool:
 
 @pytest.mark.parametrize("source", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
 def test_no_default_of_a_setting_is_written_twice(source: Path) -> None:
-    if source.name == "config.py":
+    if source.parent.name == "config":
         return
     found = {
         (source.relative_to(PACKAGE).as_posix(), getattr(node, "name", ""), name)

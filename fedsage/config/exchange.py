@@ -1,0 +1,42 @@
+"""Settings of what owners and server send each other, and who sees it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedsage.config.kinds import OrNone, Privacy, Rounds, Section, Width
+
+
+class TrafficConfig(Section):
+    """What owners and server send each other: procedures B and F, and mending."""
+
+    how: Literal["full", "whole", "low-rank"] = Field(
+        "full",
+        description="full: weights and moments; whole: changes as whole numbers; low-rank: "
+        "large layers in a few directions too",
+    )
+    rank: Width = Field(8, description="directions of a large layer")
+    bits: Literal[8, 16] = Field(8, description="of a whole number; more for many owners")
+    every: Rounds = Field(5, description="rounds between two measurements of second moments")
+    feedback: float = Field(
+        0.8, ge=0, le=1, description="share of the unsent rest that is sent later"
+    )
+
+
+class PrivacyConfig(Section):
+    """Who can see what of an owner's replies."""
+
+    level: Privacy = Field(
+        "auto", description="open; sums: the server sees only sums; auto: sums in federations"
+    )
+
+
+class FederationConfig(Section):
+    """Owners on separate machines."""
+
+    deadline: float = Field(
+        600.0, gt=0, le=10**7, description="seconds that an owner has to answer"
+    )
+    min_owners: OrNone = Field(0, description="fewer answers stop the run; 0 means all owners")

@@ -1,0 +1,92 @@
+"""Settings of the classifier and its training, and of what is run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat
+
+from fedsage.config.kinds import (
+    Batch,
+    Draw,
+    Head,
+    Kernel,
+    Layers,
+    Norm,
+    OptimizerName,
+    OrNone,
+    Rounds,
+    Section,
+    Threads,
+    Weight,
+)
+from fedsage.presets import Preset
+
+
+class ModelConfig(Section):
+    """The classifier F."""
+
+    backbone: str = Field(
+        "graphsage", description="Eq. (1), or gcn, gat, propagate, or your own file"
+    )
+    widths: Layers = Field((64, 32), description="of the layers")
+    head: Head = Field(
+        "l2", description="how h^K becomes logits: linear on ReLU, linear on L2, unchanged"
+    )
+    norm: Norm = Field("none", description="normalization between layers")
+    dropout: float = Field(
+        0.0, ge=0, le=0.99, description="dropout on hidden layers, in steps of 1/256"
+    )
+    heads: int = Field(4, ge=1, le=64, description="attention heads, for gat")
+    steps: int = Field(10, ge=1, le=1000, description="propagation steps, for propagate")
+    teleport: float = Field(
+        0.1, ge=0, le=1, description="share of the start in every step, in propagate"
+    )
+
+
+class ClassifierConfig(Section):
+    """Training of the classifier: procedures B and F."""
+
+    rounds_c: Rounds = Field(50, description="e_c")
+    local_epochs: int = Field(1, ge=1, le=1000, description="epochs of an owner in a round")
+    batch_size: Batch = Field(64, description="|V_i^t| of a step")
+    fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
+    eta: PositiveFloat = Field(1e-3, description="learning rate")
+    optimizer: OptimizerName = "adam"
+    weight_decay: Weight = Field(0.0, description="weight decay; L2 penalty in adam and sgd")
+    moments: Literal["own", "reset", "averaged"] = Field(
+        "averaged", description="what happens to the optimizer's state between rounds"
+    )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: rare classes weigh as much as frequent ones"
+    )
+    weighting: Literal["owners", "nodes"] = Field(
+        "owners", description="average owners equally, or by their number of training nodes"
+    )
+    aggregate: str = Field(
+        "mean",
+        description="how to combine the owners' classifiers: a rule from 'fedsage methods', or "
+        "a .py file",
+    )
+    selection: Literal["validation", "last"] = Field(
+        "last",
+        description="which classifier is kept: the best on validation nodes, or the last",
+    )
+    patience: OrNone = Field(
+        0, description="stop after this many rounds without a better validation; 0: never"
+    )
+
+
+class RunConfig(Section):
+    """What is run, and on what."""
+
+    method: str = "fedsage+"
+    seed: int = Field(0, ge=0)
+    preset: Preset = "best"
+    engine: Literal["inprocess", "nvflare"] = "inprocess"
+    device: str = Field(
+        "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
+    )
+    kernel: Kernel = Field("auto", description="compiled training step if possible, or torch's")
+    threads: Threads = Field(1, description="for dense products; results may depend on it")
+    workers: Threads = Field(1, description="owners at a time; results do not depend on it")

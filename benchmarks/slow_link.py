@@ -32,7 +32,7 @@ from fedsage.cli.progress import announce_compiling, rounds
 from fedsage.cli.run import num_rounds
 from fedsage.config import Config
 from fedsage.errors import FedSageError
-from fedsage.federation.kits import Kit, federation_of
+from fedsage.federation.kit import Kit, federation_of
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
 from fedsage.files import write_json

@@ -21,7 +21,8 @@ from fedsage.cli.given import read_assignments, read_toml
 from fedsage.config import load_config
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataErrors, FedSageError
-from fedsage.federation.kits import checked_address, checked_names, open_kit
+from fedsage.federation.kit import open_kit
+from fedsage.federation.kits import checked_address, checked_names
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.classifier import load_models

@@ -16,7 +16,7 @@ from fedsage.errors import ConfigError, ProtocolError
 from fedsage.readable import counted
 
 if TYPE_CHECKING:
-    from fedsage.federation.kits import Kit
+    from fedsage.federation.kit import Kit
     from fedsage.runs.record import RunRecord
 
 

@@ -17,6 +17,7 @@ from fedsage.cli.between import (
     still_going,
 )
 from fedsage.cli.interrupted import Interrupted
+from fedsage.cli.presence import status
 from fedsage.cli.progress import say
 from fedsage.cli.run import run_name, settled_for, unused_folder
 from fedsage.readable import counted
@@ -24,6 +25,7 @@ from fedsage.readable import counted
 app = typer.Typer(
     help="Train between owners on separate machines, over mutual TLS.", no_args_is_help=True
 )
+app.command()(status)
 KitFolder: TypeAlias = Annotated[
     Path, typer.Argument(metavar="KIT", help="folder of a party's startup kit")
 ]
@@ -73,7 +75,7 @@ def start(
 ) -> None:
     """Start the server or an owner; an owner's data is checked first."""
     needs_nvflare()
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
     from fedsage.federation.operate import start as start_party
 
     start_party(open_kit(kit), data, say)
@@ -83,7 +85,7 @@ def start(
 def stop(kit: KitFolder) -> None:
     """Stop the server or an owner; whatever it saved stays on disk."""
     needs_nvflare()
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
     from fedsage.federation.operate import stop as stop_party
 
     opened = open_kit(kit)
@@ -100,33 +102,12 @@ def allow(
 ) -> None:
     """Allow runs to use your own Python file here: a way of mending, a backbone or a rule."""
     from fedsage.federation.allowed import allow as allow_file
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
     from fedsage.registry import checksum
 
     opened = open_kit(kit)
     copy = allow_file(file, opened.ours)
     print(f"{opened.name} allows {file.name}, SHA-256 {checksum(str(copy))}")
-
-
-@app.command()
-def status(kit: KitFolder) -> None:
-    """Show whether a party is running or, with the coordinator's kit, who is connected."""
-    needs_nvflare()
-    from fedsage.federation.job import who_is_there
-    from fedsage.federation.kits import federation_of, open_kit
-    from fedsage.federation.operate import lost_its_gate, pid_of, running
-
-    opened = open_kit(kit)
-    if opened.role != "coordinator":
-        up = f"running, process {pid_of(opened)}" if running(opened) else "not running"
-        gone = ", but its gate is gone: stop it and start it again" * lost_its_gate(opened)
-        print(f"{opened.name}: {up}{gone}")
-        return
-    about = federation_of(opened)
-    there = who_is_there(opened)
-    print(f"server {about['server']}: running")
-    for name in about["owners"]:
-        print(f"{name}: {'connected' if name in there else 'not connected'}")
 
 
 @app.command()
@@ -138,7 +119,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Check that nobody changed an owner's log of what it sent; exit code 1 if somebody did."""
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
     from fedsage.federation.verify import verified
 
     found = verified(open_kit(kit), run)
@@ -180,7 +161,7 @@ def run(
     """Train across the owners of a federation, and fetch the model."""
     needs_nvflare()
     from fedsage.federation.hiding import with_level
-    from fedsage.federation.kits import federation_of, open_kit
+    from fedsage.federation.kit import federation_of, open_kit
     from fedsage.federation.rundir import stored
 
     opened = open_kit(kit)
@@ -208,7 +189,7 @@ def abort(
     """Stop a run; it can be resumed later."""
     needs_nvflare()
     from fedsage.federation.job import abort as abort_job
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
     from fedsage.federation.rundir import job_of
 
     abort_job(open_kit(kit), job_of(out))

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import StorageError
-from fedsage.federation.processes import remember
+from fedsage.federation.processes import CLIENT, remember
 from fedsage.protocol.chain import RUN_NAME, SENT, Ledger
 
-SOCKET, CLIENT, RUNS = "gate.sock", "client", "runs"
+SOCKET, RUNS = "gate.sock", "runs"
 LONGEST = 1 << 20  # bytes of a line
 PATIENCE = 30.0  # seconds for a line to be on disk
 GONE = (

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fedsage.config import Config
-from fedsage.errors import ConfigError, FedSageError, ProtocolError
+from fedsage.errors import FedSageError, ProtocolError
 from fedsage.federation.allowed import checksums_of
-from fedsage.federation.kits import COORDINATOR, Kit, federation_of
+from fedsage.federation.kit import Kit, federation_of
 from fedsage.federation.nvflare_server import GROUP, STATUS
-from fedsage.federation.operate import check_certificate
+from fedsage.federation.session import session
 from fedsage.files import write_json
 from fedsage.runs.events import HistoryLine
 
@@ -29,30 +27,6 @@ RESUME = (
 WAITING = 30  # polls between two lines about missing owners
 LOST = 3  # polls in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
-
-
-@contextmanager
-def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
-    """A connection to the server as the coordinator."""
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-    if kit.role != "coordinator":
-        raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
-    where = federation_of(kit)["server"]
-    check_certificate(kit)
-    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we report problems ourselves
-    try:
-        with redirect_stdout(io.StringIO()):  # hides NVFlare's message about connecting
-            found = new_secure_session(COORDINATOR, str(kit.path), timeout=timeout)
-    except Exception as error:
-        raise FedSageError(
-            f"The server at {where} cannot be reached ({type(error).__name__}). Is it running "
-            "('fedsage federation start' with its kit), and is the port open?"
-        ) from None
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 def write_job(folder: Path, config: Config, owners: list[str], run: str, command: str) -> None:
@@ -231,12 +205,6 @@ def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:
         return list(json.loads(stats["server"][GROUP]["lines"]))
     except Exception:  # whatever NVFlare raises between two states of a job
         return None
-
-
-def who_is_there(kit: Kit) -> list[str]:
-    """The owners that are connected to the server."""
-    with session(kit) as talk, in_our_words():
-        return connected(talk)
 
 
 def connected(talk: Any) -> list[str]:

@@ -11,20 +11,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from fedsage.errors import ConfigError
+from fedsage.federation.kit import (
+    COORDINATOR,
+    FEDERATION,
+    OURS,
+    SECRET,
+    Kit,
+    open_kit,
+)
 from fedsage.federation.policy import POLICY, with_rules
 from fedsage.federation.policy_text import TEXT
 from fedsage.files import write_json
 from fedsage.readable import natural
 
-Role: TypeAlias = Literal["server", "owner", "coordinator"]
-COORDINATOR = "coordinator@fedsage.local"
-OURS = "fedsage"  # our folder in a kit
-OWNER, FEDERATION, SECRET = "owner.json", "federation.json", "secret"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
 MAY_BE_BUILT = [
     "fedsage.federation.nvflare_server.FedSageController",
@@ -32,6 +35,11 @@ MAY_BE_BUILT = [
     "fedsage.federation.nvflare_owner.OnlyMessages",
     "nvflare.app_common.logging.",
 ]  # classes that a job may name
+PRESENCE = "presence"
+PRESENCES = {
+    "server": "fedsage.federation.presence.ServerPresence",
+    "owner": "fedsage.federation.presence.OwnerPresence",
+}
 NOBODY = {"submit_job": "none", "clone_job": "none", "manage_job": "none",
           "download_job": "none", "view": "none", "operate": "none",
           "shell_commands": "none", "byoc": "none"}  # fmt: skip
@@ -46,43 +54,6 @@ INNER = {
     },
     "streaming_retry_wait": 60,  # seconds before an unanswered message is sent again
 }  # how a party's processes talk to each other
-
-
-@dataclass(frozen=True, slots=True)
-class Kit:
-    """A party's folder."""
-
-    path: Path
-    role: Role
-    name: str
-
-    @property
-    def ours(self) -> Path:
-        """Where fedsage keeps its own files in a kit."""
-        return self.path / OURS
-
-
-def open_kit(path: Path) -> Kit:
-    """The kit in a folder; refuses a folder without one."""
-    roles: dict[str, Role] = {
-        "fed_server.json": "server",
-        "fed_client.json": "owner",
-        "fed_admin.json": "coordinator",
-    }
-    for file, role in roles.items():
-        if (path / "startup" / file).is_file():
-            about = path / OURS / FEDERATION
-            known = json.loads(about.read_text()) if about.exists() else {}
-            return Kit(path.resolve(), role, known.get("name", path.resolve().name))
-    raise ConfigError(
-        f"{path} is not a startup kit: it has no startup/fed_….json. Give a folder that "
-        "'fedsage federation init' wrote."
-    )
-
-
-def federation_of(kit: Kit) -> dict[str, Any]:
-    """Who belongs to the federation of a kit."""
-    return dict(json.loads((kit.ours / FEDERATION).read_text()))
 
 
 def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
@@ -224,12 +195,21 @@ def close_inside(kit: Kit) -> None:
 
 
 def settle_in(kit: Kit) -> None:
-    """Keep the server's jobs inside its kit, wherever it was moved to."""
+    """Give a party its signs of life, and keep a server's jobs inside its kit."""
     file = kit.path / "local" / "resources.json"
     resources = json.loads(file.read_text())
+    signs = {"id": PRESENCE, "path": PRESENCES[kit.role], "args": {}}
+    others = [one for one in resources["components"] if one["id"] != PRESENCE]
+    resources["components"] = [*others, signs]
+    if kit.role == "server":
+        keep_inside(resources, kit.ours)
+    write_json(file, resources)
+
+
+def keep_inside(resources: dict[str, Any], ours: Path) -> None:
+    """Let the server store everything in its kit, wherever that was moved to."""
     snapshots = resources["snapshot_persistor"]["args"]["storage"]["args"]
-    snapshots["root_dir"] = str(kit.ours / "snapshots")
+    snapshots["root_dir"] = str(ours / "snapshots")
     for one in resources["components"]:
         if one["id"] == "job_manager":
-            one["args"]["uri_root"] = str(kit.ours / "jobs")
-    write_json(file, resources)
+            one["args"]["uri_root"] = str(ours / "jobs")

@@ -25,7 +25,8 @@ from fedsage.errors import (
 )
 from fedsage.federation.certificates import Certified
 from fedsage.federation.gate import ask_gate
-from fedsage.federation.kits import FEDERATION, OWNER, secret_of
+from fedsage.federation.kit import FEDERATION, OWNER
+from fedsage.federation.kits import secret_of
 from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP, LOT
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door

@@ -24,6 +24,7 @@ from fedsage.config import Config
 from fedsage.engines.inprocess import encoder
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.now import NOW, Now
 from fedsage.federation.serve import serve
 from fedsage.federation.site import JOINING
 from fedsage.files import write_json
@@ -59,8 +60,10 @@ class NVFlareEngine(Engine):
         run: str,
         deadline: float,
         min_owners: int,
+        now: Now,
     ) -> None:
         super().__init__(range(len(names)), min_owners)
+        self.now = now
         self.controller, self.fl_ctx, self.abort = controller, fl_ctx, abort
         self.names, self.run, self.deadline = names, run, deadline
         self.count = 0  # of exchanges: a reply must name the one it answers
@@ -88,11 +91,14 @@ class NVFlareEngine(Engine):
                 with arrived:
                     found[i] = client_task.result
                     arrived.notify_all()
+                self.now.answered(self.names[i])
                 client_task.result = None
 
             return receive
 
         tasks = {}
+        asked_owners = [self.names[i] for i in requests]
+        self.now.asks(procedure.name, asked_owners, self.longest(procedure))
         for i in requests:
             payload = Shareable()
             frame = frame_for(i)
@@ -107,8 +113,14 @@ class NVFlareEngine(Engine):
         for i, task in tasks.items():
             if i not in found:
                 self.controller.cancel_task(task, fl_ctx=self.fl_ctx)
+                self.now.missed(self.names[i])
         self.away = (self.away | set(requests)) - set(found)
         return {i: self.opened(procedure, i, asked, found.get(i)) for i in requests}
+
+    def longest(self, procedure: Procedure[Any, Any, Any]) -> float:
+        """How many seconds an owner has for a procedure."""
+        outside = procedure.name in JOINING
+        return max(self.deadline, TO_START) if outside else self.deadline
 
     def wait(
         self,
@@ -122,8 +134,7 @@ class NVFlareEngine(Engine):
         That is twice as long as the others take, or took the last time, plus a second.
         """
         start, others, name = time.monotonic(), None, procedure.name
-        outside = name in JOINING
-        deadline = max(self.deadline, TO_START) if outside else self.deadline
+        deadline = self.longest(procedure)
         with arrived:
             while not asked <= set(found):
                 if self.abort.triggered:
@@ -232,15 +243,20 @@ class FedSageController(Controller):  # type: ignore[misc]
     def train(self, fl_ctx: FLContext, abort: Signal, kept: Path, results: Path) -> None:
         """Algorithm 1 over the network."""
         config = Config.model_validate(json.loads(self.settings))
+        here, own = version("fedsage"), kept.parent.parent
+        now = Now(own / NOW, self.run_name, self.names).start()
         engine = NVFlareEngine(
-            self, fl_ctx, abort, self.names, self.run_name, self.deadline, self.min_owners
+            self, fl_ctx, abort, self.names, self.run_name, self.deadline, self.min_owners, now
         )
+        rounds = {"training": config.classifier.rounds_c}
 
         def observe(event: Event) -> None:
             if event.line is not None:
                 self.lines.append(asdict(event.line))
+                now.tell(round=event.round + 1)
+            elif event.what == "begins" and event.phase != "load":
+                now.tell(phase=event.phase, round=0, rounds=rounds.get(event.phase))
 
-        here, own = version("fedsage"), kept.parent.parent
         served = serve(
             with_own_copies(config, self.files, own), engine, self.names, self.run_name, here,
             kept, observe, self.settings, self.files,

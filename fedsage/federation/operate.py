@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import signal
@@ -14,18 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
-from cryptography import x509
 
 from fedsage.data.concerns import concerns_of
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
-from fedsage.federation.gate import CLIENT
-from fedsage.federation.kits import OWNER, Kit, close_inside, federation_of, settle_in
+from fedsage.federation.kit import OWNER, Kit, federation_of
+from fedsage.federation.kits import close_inside, settle_in
 from fedsage.federation.policy import read_policy
-from fedsage.federation.processes import recall, remember
+from fedsage.federation.processes import CLIENT, PID, pid_of, process_of, remember, running
+from fedsage.federation.validity import check_certificate
 from fedsage.files import write_json
 
-LOG, PID = "process.log", "pid"
+LOG = "process.log"
 READY = {"server": "Server started", "owner": "Successfully registered client"}
 PATIENCE = 60.0  # seconds for a party to get ready
 LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
@@ -48,7 +47,7 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
         check_data(kit, data, tell)
     else:
         check_port(federation_of(kit)["port"])
-        settle_in(kit)
+    settle_in(kit)
     close_inside(kit)
     return launch(kit, tell, wait)
 
@@ -67,26 +66,6 @@ def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None
     tell(f"{kit.name}: {owned.num_nodes:,} nodes, {labelled:,} of them with a label")
     for words in concerns_of({kit.name: owned}):
         tell(f"Warning: {words}")
-
-
-def check_certificate(kit: Kit) -> None:
-    """Refuse a certificate that is not valid today."""
-    name = "server.crt" if kit.role == "server" else "client.crt"
-    for file in (kit.path / "startup" / name, kit.path / "startup" / "rootCA.pem"):
-        try:
-            found = x509.load_pem_x509_certificate(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{file} is not a certificate ({error}). Make new kits."
-            ) from None
-        today = datetime.datetime.now(datetime.timezone.utc)
-        first, last = found.not_valid_before_utc, found.not_valid_after_utc
-        if not first <= today <= last:
-            raise ConfigError(
-                f"{file} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and today is "
-                f"{today:%Y-%m-%d}. Make new kits with 'fedsage federation init' and give them "
-                "to all parties; owners can keep their folders of runs."
-            )
 
 
 def check_port(port: int) -> None:
@@ -155,27 +134,6 @@ def await_ready(kit: Kit, begin: float) -> None:
                 f"can {where} be reached from here? The log is {kit.ours / LOG}"
             )
         time.sleep(0.1)
-
-
-def pid_of(kit: Kit) -> int | None:
-    """The id of the party's process, or None."""
-    found = process_of(kit)
-    return found.pid if found else None
-
-
-def process_of(kit: Kit) -> psutil.Process | None:
-    """The party's process; for an owner whose gate was killed, the client it left behind."""
-    return recall(kit.ours / PID) or recall(kit.ours / CLIENT)
-
-
-def lost_its_gate(kit: Kit) -> bool:
-    """Whether an owner runs without its gate, so that nothing can leave."""
-    return kit.role == "owner" and recall(kit.ours / PID) is None and running(kit)
-
-
-def running(kit: Kit) -> bool:
-    """Whether the party's process is running."""
-    return process_of(kit) is not None
 
 
 def stop(kit: Kit) -> bool:

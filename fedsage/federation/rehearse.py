@@ -15,7 +15,8 @@ from fedsage.data.load import load, owner_folders
 from fedsage.data.npz import save_graph
 from fedsage.errors import ConfigError
 from fedsage.federation.allowed import allow, files_of
-from fedsage.federation.kits import Kit, keep_secret, make_kits
+from fedsage.federation.kit import Kit
+from fedsage.federation.kits import keep_secret, make_kits
 from fedsage.federation.operate import await_all, start, stop
 from fedsage.federation.policy import POLICY, permitting
 from fedsage.graph.partition import partition, with_splits

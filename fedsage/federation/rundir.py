@@ -14,7 +14,7 @@ from typing import Any
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.federation.job import follow_job
-from fedsage.federation.kits import Kit
+from fedsage.federation.kit import Kit
 from fedsage.files import write_atomically, write_json
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.folder import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.federation.gate import RUNS
-from fedsage.federation.kits import Kit
+from fedsage.federation.kit import Kit
 from fedsage.protocol.chain import HEAD, SENT, read_chain
 
 LATER = ("checkpoint", "predictions.csv")  # what a run has only after messages were sent

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fedsage.cli.main import app
 from fedsage.errors import ConfigError, StorageError
-from fedsage.federation.kits import Kit
+from fedsage.federation.kit import Kit
 from fedsage.federation.verify import verified
 from fedsage.protocol import chain
 from fedsage.protocol.chain import Ledger, read_chain

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError, StorageError
+from fedsage.federation.now import Now
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
@@ -210,7 +211,7 @@ def engine_with(
 
     return nvflare_server.NVFlareEngine(
         FakeController(answers),  # type: ignore[arg-type]
-        None, Signal(), sorted(answers), "r", deadline, least,
+        None, Signal(), sorted(answers), "r", deadline, least, Now(Path(), "r", []),
     )  # fmt: skip
 
 
@@ -332,8 +333,9 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nvflare")
-    from fedsage.federation import operate
-    from fedsage.federation.kits import make_kits, open_kit
+    from fedsage.federation import operate, validity
+    from fedsage.federation.kit import open_kit
+    from fedsage.federation.kits import make_kits
     from fedsage.federation.policy import POLICY
     from fedsage.federation.policy_text import TEXT
 
@@ -354,16 +356,16 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     assert (moved / "local" / POLICY).read_text() == TEXT
     assert not (kits["server"].path / "local" / POLICY).exists()
     assert moved.stat().st_mode & 0o077 == 0
-    operate.check_certificate(open_kit(moved))
+    validity.check_certificate(open_kit(moved))
 
     class Later(datetime.datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime.datetime:
             return datetime.datetime(2100, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(operate.datetime, "datetime", Later)
+    monkeypatch.setattr(validity.datetime, "datetime", Later)
     with pytest.raises(ConfigError, match=r"is valid from .* Make new kits"):
-        operate.check_certificate(open_kit(moved))
+        validity.check_certificate(open_kit(moved))
     (moved / "startup" / "client.crt").write_text("no certificate")
     with pytest.raises(ConfigError, match="is not a certificate"):
-        operate.check_certificate(open_kit(moved))
+        validity.check_certificate(open_kit(moved))

@@ -19,8 +19,9 @@ import pytest
 from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ProtocolError
 from fedsage.federation.allowed import allow
-from fedsage.federation.kits import Kit, open_kit
-from fedsage.federation.operate import lost_its_gate, process_of, start, stop
+from fedsage.federation.kit import Kit, open_kit
+from fedsage.federation.operate import start, stop
+from fedsage.federation.processes import lost_its_gate, process_of
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
 from fedsage.federation.verify import verified

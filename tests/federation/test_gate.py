@@ -18,7 +18,7 @@ import pytest
 from fedsage.data.owned import read_owned
 from fedsage.errors import StorageError
 from fedsage.federation.gate import SOCKET, address, ask_gate
-from fedsage.federation.operate import lost_its_gate
+from fedsage.federation.processes import lost_its_gate
 from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.chain import read_chain
@@ -178,7 +178,7 @@ def test_an_owner_that_lost_its_gate_is_still_found(
     gate: subprocess.Popen[bytes], house: Path
 ) -> None:
     from fedsage.federation import operate
-    from fedsage.federation.kits import Kit
+    from fedsage.federation.kit import Kit
     from fedsage.federation.processes import remember
 
     kit = Kit(house.parent, "owner", "east")

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from fedsage.federation.kits import Kit, make_kits
-from fedsage.federation.operate import process_of, start, stop
+from fedsage.federation.kit import Kit
+from fedsage.federation.kits import make_kits
+from fedsage.federation.operate import start, stop
+from fedsage.federation.processes import process_of
 from fedsage.federation.rehearse import free_port
 from fedsage.files import write_json
 

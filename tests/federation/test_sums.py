@@ -13,7 +13,8 @@ from fedsage.engines.simulated import known_keys
 from fedsage.errors import PrivacyError
 from fedsage.federation.certificates import Certified
 from fedsage.federation.hiding import with_level
-from fedsage.federation.kits import federation_of, make_kits, secret_of
+from fedsage.federation.kit import federation_of
+from fedsage.federation.kits import make_kits, secret_of
 from fedsage.federation.policy import read_policy
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site

@@ -1,0 +1,102 @@
+"""What parties are told of a federation, and when it stops being true."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsage.cli.presence import lines_of
+from fedsage.federation.kit import Kit
+from fedsage.federation.now import Now, read_now
+from fedsage.federation.status import GONE, OwnerStatus, Status, status_in, store, stored
+
+pytest.importorskip("nvflare")
+from fedsage.federation.look import seen_here
+from fedsage.federation.presence import Seen, picture
+
+NAMES = ["east", "north", "west"]
+
+
+def test_the_server_sees_who_is_there_who_answered_and_who_is_waited_for() -> None:
+    seen = {
+        "east": Seen(99.8, 40.0),
+        "north": Seen(99.9, 50.0),
+        "west": Seen(92.0, 92.0, False),
+    }
+    run = {
+        "run": "r", "process": 1, "phase": "training", "round": 12, "rounds": 50,
+        "exchange": "local_update_c", "asked": 97.0, "deadline": 107.0, "members": NAMES,
+        "expected": NAMES, "answers": {"east": 98.0, "north": 90.0}, "missing": {"west": 92.5},
+    }  # fmt: skip
+    found = picture(100.0, NAMES, seen, run)
+    assert found.server == "up" and (found.phase, found.round, found.rounds) == (
+        "training",
+        12,
+        50,
+    )
+    assert found.owners["east"] == OwnerStatus(True, True, 2.0, 60.0)
+    assert found.owners["west"] == OwnerStatus(False, False, None, 8.0)
+    assert found.answered == ["east"]  # north's answer was to an earlier exchange
+    assert found.waiting_for == ["north", "west"] and found.waiting_seconds == 7.5
+    assert found.deadline_seconds == 7.0
+    told = json.loads(json.dumps(asdict(found) | {"of a newer version": 1}))
+    assert status_in(told) == found
+    early = picture(97.5, NAMES, seen, run | {"missing": {}})
+    assert early.waiting_for == [] and early.deadline_seconds is None  # owners are at work
+    idle = picture(100.0, NAMES, {}, None)
+    assert idle.run is None and not any(one.connected for one in idle.owners.values())
+
+
+def test_what_is_shown_ages_and_is_not_shown_once_it_may_be_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit(tmp_path, "owner", "east")
+    kit.ours.mkdir()
+    (kit.ours / "federation.json").write_text(json.dumps({"owners": NAMES}))
+    monkeypatch.setattr("fedsage.federation.look.pid_of", lambda kit: 7)
+    monkeypatch.setattr("fedsage.federation.look.lost_its_gate", lambda kit: False)
+    store(
+        kit.ours,
+        Status(
+            server="up", run="r", phase="training", round=3, rounds=9, waiting_for=["west"],
+            waiting_seconds=2.0, deadline_seconds=5.0,
+            owners={"west": OwnerStatus(False, False, 4.0, 3.0)},
+        ),
+    )  # fmt: skip
+    clock = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: clock + 2.0)
+    shown = seen_here(kit)
+    assert shown.party == "east" and shown.process == 7 and shown.disk_free_bytes > 0
+    assert shown.waiting_seconds == pytest.approx(4.0, abs=0.2)
+    assert shown.deadline_seconds == pytest.approx(3.0, abs=0.2)
+    assert shown.owners["west"].last_answer_seconds == pytest.approx(6.0, abs=0.2)
+    text = "\n".join(lines_of(shown))
+    assert "waiting for west" in text and "training, round 3 of 9" in text
+    monkeypatch.setattr(time, "monotonic", lambda: clock + GONE + 0.1)
+    assert seen_here(kit).server == "down" and seen_here(kit).run is None
+    monkeypatch.setattr(time, "monotonic", lambda: clock - 100.0)  # the machine was restarted
+    assert stored(kit.ours)[1] == float("inf") and seen_here(kit).server == "down"
+
+
+def test_a_run_tells_what_it_does(tmp_path: Path) -> None:
+    now = Now(tmp_path / "now.json", "r", NAMES)
+    now.asks("agree", NAMES, 60.0)
+    now.answered("east")
+    now.missed("west")
+    now.tell(phase="training", round=1, rounds=5)
+    now.write()
+    found: Any = read_now(tmp_path / "now.json")
+    assert found["members"] == NAMES and set(found["answers"]) == {"east"}
+    assert found["missing"] == {"west": found["asked"]} and found["deadline"] > found["asked"]
+    now.answered("west")
+    now.write()
+    assert read_now(tmp_path / "now.json") == found | {
+        "answers": now.facts["answers"],
+        "missing": {},
+    }
+    assert read_now(tmp_path / "absent") is None

@@ -13,7 +13,7 @@ from fedsage.runs.execute import run_config
 from fedsage.runs.run import run
 
 if TYPE_CHECKING:
-    from tests.conftest import Train
+    from tests.fixtures import Train
 
 METHODS = ("locsage", "fedsage", "globsage")
 

@@ -13,7 +13,7 @@ from fedsage.methods import fedsage
 from fedsage.protocol.progress import Journal, Progress
 from fedsage.runs.events import Event, HistoryLine
 from fedsage.runs.run import run
-from tests.conftest import Graph
+from tests.fixtures import Graph
 from tests.small import exchange_on, small_setup
 
 PATIENCE, ROUNDS = 3, 40

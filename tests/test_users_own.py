@@ -267,6 +267,7 @@ def by_telling(exchange: fs.Exchange) -> None:
 """
 
 
+@pytest.mark.slow
 def test_a_way_that_mends_and_keeps_in_one_step_is_resumed(
     owners: Partition, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_frames_have_a_cost(case_of: MakeCase) -> None:
     assert value(decode_cost(case_of()).value) > 1
 
 
+@pytest.mark.slow
 def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
     case_of: MakeCase,
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_split_of_ones_own_is_checked(graph: Graph) -> None:
         bare.with_split([1], [7], [3])
 
 
+@pytest.mark.slow
 def test_a_graph_goes_to_pyg_and_back(graph: Graph) -> None:
     pytest.importorskip("torch_geometric")
     whole = graph.with_split(range(20), range(20, 40), range(40, 60))

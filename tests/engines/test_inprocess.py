@@ -27,7 +27,7 @@ from tests.small import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Train
+    from tests.fixtures import Train
 
 
 def changed(graph: Graph, owners: Partition, how: str = "full", **classifier: object) -> Setup:

@@ -82,6 +82,7 @@ def test_owners_who_know_links_train_the_model_of_one_process(
     assert "letters that only those owners can open" in words
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_sums_it_has(
     parties: Make, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
         assert json.loads((folder / "settings.json").read_text())["run"]["method"]
 
 
+@pytest.mark.slow
 def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
     serve(
@@ -496,6 +497,7 @@ def test_a_tensor_that_no_form_speaks_of_does_not_leave(
         assert "add_up_rows" not in sent.read_text()
 
 
+@pytest.mark.slow
 def test_a_run_by_a_user_s_way_of_mending_goes_on_after_a_kill(
     own_way: Path, houses: Make, hospitals: Path, tmp_path: Path
 ) -> None:

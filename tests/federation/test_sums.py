@@ -32,7 +32,10 @@ def sums_for(method: str) -> Config:
     return config_for(method, traffic=traffic_of("low-rank", rank=1), privacy=SUMS)
 
 
-@pytest.mark.parametrize("method", ["fedsage", "fedsage+subspace", "fedsage+classes"])
+SLOWER = [pytest.param(one, marks=pytest.mark.slow) for one in ("fedsage", "fedsage+classes")]
+
+
+@pytest.mark.parametrize("method", ["fedsage+subspace", *SLOWER])
 def test_the_model_is_the_one_of_an_open_run_in_one_process(
     method: str, sites: Make, hospitals: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from fedsage.runs.setup import prepare
 from tests.small import SMALL, exchange_on, owners_of
 
 if TYPE_CHECKING:
-    from tests.conftest import Train
+    from tests.fixtures import Train
 
 WAYS = ("fedsage+neighgen", "fedsage+copy", "fedsage+classes", "fedsage+subspace",
         "fedsage+shared", "oracle")  # fmt: skip

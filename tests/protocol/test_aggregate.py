@@ -13,7 +13,7 @@ from fedsage.protocol.server import RULES as REGISTERED
 from fedsage.protocol.server import average, average_updates, krum, middle, trimmed_mean
 
 if TYPE_CHECKING:
-    from tests.conftest import Train
+    from tests.fixtures import Train
 
 RULES = ("mean", "median", "trimmed-mean", "krum")
 HONEST = [

@@ -45,7 +45,7 @@ def main() -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     by_links(Exchange(engine, setup.plan))
     seconds = time.perf_counter() - wall, time.process_time() - cpu
-    sums = sum(len(work(owner).held.here) for owner in group)
+    sums = sum(len(work(owner).held.means) for owner in group)
     traffic = engine.traffic["mending"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -84,7 +84,7 @@ class LinksConfig(Section):
 
     share: float = Field(1.0, ge=0, le=1, description="share that is known, in simulations")
     at_least: int = Field(
-        2, ge=2, le=1000, description="nodes of each sum that are in no other sum"
+        2, ge=2, le=1000, description="fewest remote nodes that are summed together"
     )
     match: Literal["intersection", "hashes"] = Field(
         "intersection",

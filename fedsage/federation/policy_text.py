@@ -60,7 +60,7 @@ classifier.patience = [0, 1000]
 # Mending by a subspace of that rank, or with that many neighbors for a node.
 mend.rank = [1, 256]
 mend.leaves = [1, 20]
-# Mending by links to other owners: the fewest nodes of a sum that are in no other.
+# Mending by links to other owners: the fewest nodes that are summed together.
 links.at_least = [2, 1000]
 links.share = [0, 1]
 # Mending by NeighGen: how long, how much is hidden, over how many rows it answers.

@@ -7,21 +7,21 @@ from hashlib import sha256
 
 import numpy as np
 import torch
-from jaxtyping import Int8
+from jaxtyping import Int32
 
 from fedsage.errors import PrivacyError
-from fedsage.mending.link_parts import RowsAsked
+from fedsage.mending.link_parts import GroupsAsked
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import OwnerId
 from fedsage.shapes import Array
 
-NEVER, SHARED, PRIVATE = 0, 1, 2  # how a node was shown to a receiver
-MARKS, ROWS = "marks/", "rows/"
+NEVER = -1  # in no sum of a receiver
+NODES, GROUPS = "nodes/", "groups/"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """By receiver, how each node was shown, and a fingerprint of each sum."""
+    """By receiver, the group that each node was in, and a fingerprint of each group."""
 
     of: Parameters
 
@@ -30,15 +30,15 @@ class ShownState:
 class ShownTo:
     """What one receiver was shown."""
 
-    marks: Int8[Array, " V"]
-    rows: dict[int, bytes]  # the fingerprint of each sum, by its name
+    nodes: Int32[Array, " V"]  # the group of each
+    groups: dict[int, bytes]  # the fingerprint of each
 
 
 class Shown:
     """In which sums of which owners this owner's nodes are; it never forgets one.
 
-    Asked for the same sums again, after a restart, it answers. A sum that changed, or one with
-    a private node of another, is refused: the difference would show rows.
+    Asked for the same sums again, after a restart, it answers. A group that changed, or a node
+    that was in another group, is refused: the difference would show rows.
     """
 
     def __init__(self, num_nodes: int) -> None:
@@ -49,53 +49,50 @@ class Shown:
         """All that was shown."""
         kept: Parameters = {}
         for i, one in self.to.items():
-            kept[f"{MARKS}{i}"] = torch.from_numpy(one.marks.copy())
-            kept[f"{ROWS}{i}"] = torch.from_numpy(packed(one.rows))
+            kept[f"{NODES}{i}"] = torch.from_numpy(one.nodes.copy())
+            kept[f"{GROUPS}{i}"] = torch.from_numpy(packed(one.groups))
         return ShownState(kept) if kept else None
 
     def restore(self, state: ShownState) -> None:
         """Know it again."""
-        names = [name for name in state.of if name.startswith(MARKS)]
-        for i in (int(name.removeprefix(MARKS)) for name in names):
-            marks, rows = state.of[f"{MARKS}{i}"].numpy(), state.of[f"{ROWS}{i}"].numpy()
-            self.to[i] = ShownTo(marks.copy(), unpacked(rows))
+        names = [name for name in state.of if name.startswith(NODES)]
+        for i in (int(name.removeprefix(NODES)) for name in names):
+            nodes, groups = state.of[f"{NODES}{i}"].numpy(), state.of[f"{GROUPS}{i}"].numpy()
+            self.to[i] = ShownTo(nodes.copy(), unpacked(groups))
 
-    def enter(self, receiver: OwnerId, asked: RowsAsked) -> None:
+    def enter(self, receiver: OwnerId, asked: GroupsAsked) -> None:
         """Remember the sums for one owner; refuses what would show more than sums."""
-        before = self.to.get(receiver, ShownTo(np.zeros(self.num_nodes, np.int8), {}))
-        rows = fingerprints(asked)
-        row, node, private = asked.members.numpy().T
-        fresh = ~np.isin(row, list(before.rows))
-        old = before.marks[node]
-        wrong = fresh & ((old == PRIVATE) | ((old != NEVER) & (private == 1)))
-        if wrong.any() or any(
-            before.rows.get(name, mark) != mark for name, mark in rows.items()
-        ):
+        before = self.to.get(receiver, ShownTo(np.full(self.num_nodes, NEVER, np.int32), {}))
+        marks = fingerprints(asked)
+        group, node = asked.members.numpy().T
+        other = (before.nodes[node] != NEVER) & (before.nodes[node] != group)
+        changed = any(before.groups.get(name, mark) != mark for name, mark in marks.items())
+        if other.any() or changed:
             raise PrivacyError(
                 f"Owner {receiver} asked for sums that differ in few nodes from sums that it "
                 "got before. It was sent nothing."
             )
-        marks = before.marks.copy()
-        marks[node] = np.where(private == 1, PRIVATE, SHARED)
-        self.to[receiver] = ShownTo(marks, before.rows | rows)
+        nodes = before.nodes.copy()
+        nodes[node] = group
+        self.to[receiver] = ShownTo(nodes, before.groups | marks)
 
 
-def fingerprints(asked: RowsAsked) -> dict[int, bytes]:
-    """A checksum of each row: this owner's nodes in it, and who else takes part."""
-    members, groups = asked.members.numpy(), asked.groups.numpy()
-    rows = np.unique(members[:, 0])
-    own = np.split(members[:, 1:], np.searchsorted(members[:, 0], rows)[1:])
-    others = np.split(groups[:, 1:], np.searchsorted(groups[:, 0], rows)[1:])
+def fingerprints(asked: GroupsAsked) -> dict[int, bytes]:
+    """A checksum of each group: this owner's nodes in it, and who else takes part."""
+    members, parties = asked.members.numpy(), asked.parties.numpy()
+    names = np.unique(members[:, 0])
+    own = np.split(members[:, 1], np.searchsorted(members[:, 0], names)[1:])
+    others = np.split(parties[:, 1:], np.searchsorted(parties[:, 0], names)[1:])
     return {
-        name: sha256(np.sort(mine, axis=0).tobytes() + more.tobytes()).digest()[:8]
-        for name, mine, more in zip(rows.tolist(), own, others, strict=True)
+        name: sha256(np.sort(mine).tobytes() + more.tobytes()).digest()[:8]
+        for name, mine, more in zip(names.tolist(), own, others, strict=True)
     }
 
 
-def packed(rows: dict[int, bytes]) -> Array:
+def packed(groups: dict[int, bytes]) -> Array:
     """Names and fingerprints as numbers."""
-    marks = np.frombuffer(b"".join(rows.values()), np.int32).reshape(-1, 2)
-    return np.column_stack([np.array(list(rows), np.int32), marks]).astype(np.int32)
+    marks = np.frombuffer(b"".join(groups.values()), np.int32).reshape(-1, 2)
+    return np.column_stack([np.array(list(groups), np.int32), marks]).astype(np.int32)
 
 
 def unpacked(found: Array) -> dict[int, bytes]:

@@ -11,8 +11,9 @@ import torch
 
 from fedsage.errors import PrivacyError
 from fedsage.graph.known import UNKNOWN
-from fedsage.mending.link_parts import HeldSums, RowsAsked, exponent_of
-from fedsage.mending.link_rows import Sums
+from fedsage.mending.link_groups import ALONE
+from fedsage.mending.link_held import HeldMeans
+from fedsage.mending.link_parts import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
     blinded,
@@ -30,8 +31,6 @@ from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 NOWHERE = -1
 NO_POINTS = np.empty((0, 32), np.int8)
-NOTHING = np.empty(0, np.int64)
-NO_SUMS = Sums(NOTHING, NOTHING, NOTHING, NOTHING.astype(bool))
 
 
 @message
@@ -74,16 +73,16 @@ class LinkWork:
     def __init__(self, owner: OwnerId, abroad: Abroad, match: str, width: int) -> None:
         self.owner, self.abroad, self.links, self.match = owner, abroad, abroad.links, match
         self.names, self.there = np.unique(np.asarray(self.links.there), return_inverse=True)
-        self.sums, self.held = NO_SUMS, HeldSums.nothing(width)
-        self.asked: dict[OwnerId, RowsAsked] = {}
+        self.group, self.held = np.full(len(self.names), ALONE), HeldMeans.nothing(width)
+        self.asked: dict[OwnerId, GroupsAsked] = {}
 
     def state(self) -> HeldState | None:
         """What it got."""
-        return HeldState(self.held.tensors()) if len(self.held.here) else None
+        return HeldState(self.held.tensors()) if len(self.held.ids) else None
 
     def restore(self, state: HeldState) -> None:
         """Have it again."""
-        self.held = HeldSums.of(state.held)
+        self.held = HeldMeans.from_tensors(state.held)
 
     def begin(self, offered: NodeIds) -> Introduction:
         """New keys, and another order of the own nodes that others may find."""
@@ -92,7 +91,7 @@ class LinkWork:
         self.order = self.draws.permutation(offered)
         self.own: Array | None = None  # own points, blinded and shuffled
         self.order_of: dict[OwnerId, NodeIds] = {}  # what was sought, in that order
-        self.asked, self.sums = {}, NO_SUMS
+        self.asked = {}
         return self.channel.introduction()
 
     @property
@@ -169,31 +168,48 @@ class LinkWork:
         again = unpacked(found.again.numpy())
         return np.array([at.get(point, NOWHERE) for point in again], dtype=np.int64)
 
-    def requests(self, whose: NodeIds) -> dict[OwnerId, RowsAsked]:
-        """What each contributor is told: its own nodes, and who else is in those rows."""
-        nodes, private = self.sums.nodes, self.sums.private.astype(np.int64)
-        row, owner = self.sums.here[self.sums.row], whose[self.sums.nodes]
-        pairs, at = np.unique(np.stack([row, owner]), axis=1, return_inverse=True)
-        at = at.reshape(-1)
-        groups = np.stack([*pairs, np.bincount(at), np.bincount(at, private)], axis=1)
+    def requests(self, whose: NodeIds, group: NodeIds) -> dict[OwnerId, GroupsAsked]:
+        """What each contributor is told: the groups of its nodes, and who else is in them."""
+        self.group, nodes = group, np.flatnonzero(group != ALONE)
+        nodes = nodes[np.lexsort((self.place[nodes], group[nodes]))]
+        name, owner = group[nodes], whose[nodes]
+        pairs, count = np.unique(np.stack([name, owner]), axis=1, return_counts=True)
+        parties = np.stack([*pairs, count], axis=1)
         for j in np.unique(owner).tolist():
             mine = owner == j
-            members = np.stack([row, self.place[nodes], private], axis=1)[mine]
-            shared = groups[np.isin(groups[:, 0], row[mine])]
-            self.asked[j] = RowsAsked(numbers(members), numbers(shared), self.exponent)
+            members = np.stack([name[mine], self.place[nodes[mine]]], axis=1)
+            told = parties[np.isin(parties[:, 0], name[mine])]
+            self.asked[j] = GroupsAsked(numbers(members), numbers(told), self.exponent)
         return self.asked
 
-    def own_nodes(self, asked: RowsAsked) -> RowsAsked:
+    def own_nodes(self, asked: GroupsAsked) -> GroupsAsked:
         """The same, with nodes as they are numbered here."""
         members = asked.members.numpy()
-        if members.ndim != 2 or members.shape[1] != 3:
+        if members.ndim != 2 or members.shape[1] != 2:
             raise PrivacyError("An owner asked for a list of nodes that is none.")
         place = members[:, 1]
         if len(place) and not 0 <= place.min() <= place.max() < len(self.order):
             raise PrivacyError("An owner asked for nodes that this owner does not have.")
-        own = np.stack([members[:, 0], self.order[place], members[:, 2]], axis=1)
+        own = np.stack([members[:, 0], self.order[place]], axis=1)
         order = np.lexsort((own[:, 1], own[:, 0]))  # as after a restart
         return replace(asked, members=numbers(own[order]))
+
+    def take(self, found: Mapping[OwnerId, GroupParts]) -> None:
+        """Hold the means of the groups that everybody added to."""
+        if not self.asked:
+            return
+        names, means = total_of(self.asked, found, self.held.means.shape[1])
+        at = np.searchsorted(names, self.group).clip(max=max(len(names) - 1, 0))
+        got = np.isin(self.group, names)
+        self.held = HeldMeans.by_name(self.names.tolist(), np.where(got, at, ALONE), means)
+
+    def neighbors(self) -> tuple[NodeIds, NodeIds]:
+        """The own end of every link whose other end is in a group, and that group."""
+        group = self.held.of(self.names.tolist())[self.there]
+        some = group != ALONE
+        links = np.stack([self.links.here, self.there, group])[:, some]
+        here, _, group = np.unique(links, axis=1)
+        return here, group
 
     def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:
         """The keys of masks on parts that go to that owner."""

@@ -1,8 +1,8 @@
-"""Links that owners do know: each node gets the mean of its remote neighbors' features.
+"""Links that owners do know: a neighbor for each, with the mean features of a small group.
 
 Owners find out by private set intersection whose nodes their links lead to, and ask each other
 for sums. All of it is in letters that the server cannot read, and no sum shows a single row:
-``link_rows.py`` says which sums are asked for, ``link_parts.py`` how they are answered.
+``link_groups.py`` says which nodes are summed, ``link_parts.py`` how that is answered.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-from scipy.sparse import csr_array, issparse, vstack
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated
+from fedsage.mending.link_groups import safe_groups
+from fedsage.mending.link_held import stacked
 from fedsage.mending.link_parts import (
-    RowParts,
-    RowsAsked,
+    GroupParts,
+    GroupsAsked,
     answered,
     bounded,
     may_be_summed,
-    total_of,
 )
-from fedsage.mending.link_rows import safe_sums
 from fedsage.mending.link_shown import Shown
 from fedsage.mending.link_work import FoundNodes, LinkWork, SoughtNodes
 from fedsage.mending.way import way_of_mending
@@ -37,7 +36,6 @@ from fedsage.protocol.letters import (
 from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
-from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 log = logging.getLogger(__name__)
 
@@ -104,15 +102,15 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
     uses=Sealed,
     shapes=letters_form,
     leaves="Before training, once: which nodes of other owners are to be summed together for "
-    "you, in letters to those owners. Each learns which of its nodes have a neighbor of yours "
-    "in common, and with how many nodes other owners take part.",
+    "you, in letters to those owners. Each learns with how many nodes of which owners its own "
+    "ones are summed.",
 )
 def request_sums(owner: DataOwner, letters: Letters) -> Letters:
-    """Ask for sums over remote neighbors that show no single row."""
+    """Ask for sums over groups of remote nodes; each node is in one group."""
     mine = work(owner)
     here, there, whose = mine.located(mine.channel.read(FoundNodes, letters, "found"))
-    mine.sums = safe_sums(here, there, whose, owner.config.links.at_least)
-    return mine.channel.written(mine.requests(whose), "rows")
+    group = safe_groups(here, there, whose, owner.graph.x, owner.config.links.at_least)
+    return mine.channel.written(mine.requests(whose, group), "groups")
 
 
 @procedure(
@@ -121,13 +119,14 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     shapes=letters_form,
     keeps=shown,
     leaves="Before training, once: sums of your nodes' features, masked so that the owner who "
-    "asked sees only their total with other owners' sums. At least {config.links.at_least} "
-    "nodes of every sum, at two owners or more, are in no other sum of that owner.",
+    "asked sees only their total with other owners' sums. Every sum is over at least "
+    "{config.links.at_least} nodes at two owners or more, and none is in another sum of that "
+    "owner.",
 )
 def contribute(owner: DataOwner, letters: Letters) -> Letters:
     """Add to the sums that others asked for; who asks for more than is safe gets nothing."""
     mine, seen, parts, x = work(owner), shown(owner), {}, bounded(owner.graph.x)
-    for i, asked in mine.channel.read(RowsAsked, letters, "rows").items():
+    for i, asked in mine.channel.read(GroupsAsked, letters, "groups").items():
         try:
             own = mine.own_nodes(asked)
             parts[i] = answered(
@@ -142,39 +141,29 @@ def contribute(owner: DataOwner, letters: Letters) -> Letters:
 
 @procedure(phase="mending", keeps=work)
 def take_sums(owner: DataOwner, letters: Letters) -> Mended:
-    """Take in what the others added; a row that lacks somebody's part is left out."""
+    """Take in what the others added; a group that lacks somebody's part is left out."""
     mine = work(owner)
-    found = mine.channel.read(RowParts, letters, "parts")
-    mine.held = total_of(mine.sums, mine.asked, found, owner.graph.num_features)
+    mine.take(mine.channel.read(GroupParts, letters, "parts"))
     return Mended()
 
 
 @procedure(phase="mending", owed=True)
 def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
-    """Attach the mean to a node that got one, as often as the node has remote neighbors.
+    """Attach a neighbor for every known link: the mean of the group that the other end is in.
 
-    Other nodes get a copy of themselves, or nothing.
+    Nodes that get none get a copy of themselves, or nothing.
     """
     mine, graph = work(owner), owner.graph
-    here, means = mine.held.here, mine.held.means
-    count = np.bincount(mine.links.here, minlength=graph.num_nodes)
-    row = np.repeat(np.arange(len(here)), count[here])
+    here, group = mine.neighbors()
     rest = np.setdiff1d(np.arange(graph.num_nodes), here)
     rest = rest if owner.config.links.others == "copy" else rest[:0]
-    parents = np.concatenate([here[row], rest])
-    return owner.attach(Generated(parents, stacked(means, row, graph.x[rest])))
-
-
-def stacked(means: Array, row: NodeIds, others: NodeFeatures) -> NodeFeatures:
-    """Some rows of ``means`` above those of other nodes; sparse where those are."""
-    if issparse(others):
-        return vstack([csr_array(means)[row], others]).tocsr()
-    return np.concatenate([means[row], others])
+    x = stacked(mine.held.means, group, graph.x[rest])
+    return owner.attach(Generated(np.concatenate([here, rest]), x))
 
 
 @way_of_mending("links", sections=("mend", "links"), abroad=True)
 def by_links(exchange: Exchange) -> None:
-    """Means over remote neighbors that owners know of: sealed letters, masked sums."""
+    """Means over small groups of remote neighbors: sealed letters, masked sums."""
     met = exchange.all(introduce, Ask(0))
     everyone = Introductions({str(i): one for i, one in met.items()})
     letters = exchange.pass_on(seek_nodes, dict.fromkeys(met, everyone))

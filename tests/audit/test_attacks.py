@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, vstack
 
 from fedsage.audit.attacks.decode_cost import decode_cost
 from fedsage.audit.attacks.feature_presence import feature_presence
 from fedsage.audit.attacks.hits_oracle import QUERIES, hits_oracle
 from fedsage.audit.attacks.label_distribution import label_distribution
-from fedsage.audit.attacks.link_sums import count_shown, link_sums, sums_of
+from fedsage.audit.attacks.link_sums import count_shown, groups_of, link_sums, members_of
 from fedsage.audit.attacks.links import links
 from fedsage.audit.attacks.membership import membership
 from fedsage.audit.attacks.neighgen_rows import neighgen_rows
@@ -20,7 +21,6 @@ from fedsage.audit.attacks.sketch_membership import sketch_membership
 from fedsage.audit.case import Case
 from fedsage.audit.scores import auc, auc_error, found_at
 from fedsage.audit.seen import basis_of
-from fedsage.mending.link_rows import Sums
 from fedsage.rng import generator
 from tests.audit.conftest import MakeCase
 
@@ -133,19 +133,15 @@ def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
 ) -> None:
     case = case_of("links", "low-rank", data={"partition": "random"})
     assert case.setup.graph is not None
-    sums, x = sums_of(case, case.setup.graph, 0)
-    assert len(sums.here) > 20
+    group, x = groups_of(case, case.setup.graph, 0)
+    sums = members_of(group)
+    assert sums.shape[0] > 20
     found = link_sums(case)
     assert (found.value, found.verdict) == (0, "holds")
-    # A row more in which one node is left out, and the difference is that node's row.
-    first = sums.nodes[sums.row == 0]
-    again = Sums(
-        np.append(sums.here, sums.here[0]),
-        np.append(sums.row, np.full(len(first) - 1, len(sums.here))),
-        np.append(sums.nodes, first[1:]),
-        np.append(sums.private, np.zeros(len(first) - 1, bool)),
-    )
-    assert count_shown(again, x) >= 1
+    # A sum more in which one node is left out, and the difference is that node's row.
+    again = sums[[0]].copy()
+    again.data[0] = 0
+    assert count_shown(csr_array(vstack([sums, again])), x) >= 1
     assert count_shown(sums, x) == 0
 
 

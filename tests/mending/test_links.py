@@ -14,8 +14,8 @@ from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import UNKNOWN
 from fedsage.graph.partition import Partition, partition
-from fedsage.mending.link_parts import RowParts, RowsAsked, bounded, may_be_summed
-from fedsage.mending.link_rows import Sums, safe_sums
+from fedsage.mending.link_groups import ALONE, safe_groups
+from fedsage.mending.link_parts import GroupParts, GroupsAsked, bounded, may_be_summed
 from fedsage.mending.link_shown import Shown
 from fedsage.mending.links import (
     by_links,
@@ -47,47 +47,47 @@ def linked(graph: Graph, parts: Partition, **links: Any) -> list[DataOwner]:
 
 
 def members(owner: DataOwner) -> dict[int, list[int]]:
-    """Which remote nodes, by number in G, were summed for which node of an owner."""
+    """Which remote nodes, by number in G, were summed for an owner, by group."""
     mine = work(owner)
-    found: dict[int, list[int]] = {int(v): [] for v in mine.sums.here}
-    for row, code in zip(mine.sums.row, mine.sums.nodes, strict=True):
-        found[int(mine.sums.here[row])].append(int(mine.names[code]))
+    found: dict[int, list[int]] = {}
+    for name, group in zip(mine.names, mine.group, strict=True):
+        if group != ALONE:
+            found.setdefault(int(group), []).append(int(name))
     return found
 
 
-def test_a_node_gets_the_mean_of_its_remote_neighbors(graph: Graph, parts: Partition) -> None:
-    whose = {int(v): i for i, ids in enumerate(parts.nodes) for v in ids}
-    summed = {
+def summed_rows(parts: Partition) -> dict[int, np.ndarray]:
+    """The row of each node of G as it is summed."""
+    return {
         int(v): row
         for ids, part in zip(parts.nodes, parts.subgraphs, strict=True)
         for v, row in zip(ids, bounded(part.x).toarray(), strict=True)
     }
-    got = 0
+
+
+def test_a_link_gets_the_mean_of_the_group_of_its_other_end(
+    graph: Graph, parts: Partition
+) -> None:
+    summed = summed_rows(parts)
     for owner in linked(graph, parts):
         held, sets = work(owner).held, members(owner)
-        assert held.here.tolist() == sorted(sets)
-        for v, mean in zip(held.here.tolist(), held.means, strict=True):
-            node = int(parts.nodes[owner.id][v])
-            assert set(sets[v]) <= set(graph.neighbors(node).tolist())
-            assert len({whose[u] for u in sets[v]} - {owner.id}) >= 2
-            truth = sum(summed[u] for u in sets[v]) / len(sets[v])
-            np.testing.assert_allclose(mean, truth, atol=1e-3)
-            got += 1
-    assert got > 20
+        assert len(held.means) == len(sets) > 5
+        for group, nodes in sets.items():
+            assert (held.of([str(u) for u in nodes]) == group).all()
+            truth = sum(summed[u] for u in nodes) / len(nodes)
+            np.testing.assert_allclose(held.means[group], truth, atol=1e-3)
 
 
-def test_each_sum_has_private_nodes_at_two_owners(graph: Graph, parts: Partition) -> None:
-    whose = {str(v): i for i, ids in enumerate(parts.nodes) for v in ids}
-    shared = 0
+def test_every_remote_neighbor_is_in_one_group_at_two_owners(
+    graph: Graph, parts: Partition
+) -> None:
+    whose = {int(v): i for i, ids in enumerate(parts.nodes) for v in ids}
     for owner in linked(graph, parts):
-        sums, names = work(owner).sums, work(owner).names
-        rows = [sums.row[sums.nodes == node] for node in sums.nodes]
-        assert all(len(some) == 1 for some in np.array(rows, object)[sums.private])
-        for row in range(len(sums.here)):
-            own = sums.nodes[(sums.row == row) & sums.private]
-            assert len({whose[names[node]] for node in own}) >= 2
-        shared += sum(len(some) > 1 for some in rows)
-    assert shared  # a node that many have in common is in many sums
+        sets = list(members(owner).values())
+        together = [u for nodes in sets for u in nodes]
+        assert len(together) == len(set(together)) == len(work(owner).names)
+        for nodes in sets:
+            assert len({whose[u] for u in nodes} - {owner.id}) >= 2
 
 
 def test_leaves_are_as_many_as_remote_neighbors_and_others_get_a_copy(
@@ -95,17 +95,14 @@ def test_leaves_are_as_many_as_remote_neighbors_and_others_get_a_copy(
 ) -> None:
     for owner in linked(graph, parts):
         assert owner.mended is not None
-        held, n = work(owner).held, owner.graph.num_nodes
+        held, n, ids = work(owner).held, owner.graph.num_nodes, parts.nodes[owner.id]
         for v in range(n):
             leaves = [u for u in owner.mended.neighbors(v) if u >= n]
-            remote = len(graph.neighbors(parts.nodes[owner.id][v])) - len(
-                owner.graph.neighbors(v)
-            )
+            remote = np.setdiff1d(graph.neighbors(ids[v]), ids)
             rows = owner.mended.x[leaves].toarray()
-            if v in held.here:
-                mean = held.means[held.here.tolist().index(v)]
-                assert len(leaves) == remote
-                assert (rows == mean).all()
+            if len(remote):
+                truth = held.means[held.of([str(u) for u in remote])]
+                assert np.array_equal(rows[np.lexsort(rows.T)], truth[np.lexsort(truth.T)])
             else:
                 assert (rows == owner.graph.x[[v]].toarray()).all() and len(leaves) == 1
 
@@ -113,19 +110,21 @@ def test_leaves_are_as_many_as_remote_neighbors_and_others_get_a_copy(
 def test_without_copies_other_nodes_stay_as_they_are(graph: Graph, parts: Partition) -> None:
     for owner in linked(graph, parts, others="nothing"):
         assert owner.mended is not None
-        remote = np.bincount(work(owner).links.here)[work(owner).held.here]
-        assert owner.mended.num_nodes == owner.graph.num_nodes + remote.sum()
+        remote = len(work(owner).links.here)
+        assert owner.mended.num_nodes == owner.graph.num_nodes + remote
 
 
 @pytest.mark.parametrize("at_least", [2, 3, 4])
 def test_small_sums_are_not_asked_for(graph: Graph, parts: Partition, at_least: int) -> None:
     for owner in linked(graph, parts, at_least=at_least):
-        assert all(len(some) >= at_least for some in members(owner).values())
+        sizes = [len(some) for some in members(owner).values()]
+        assert min(sizes) >= at_least
+        assert np.mean(sizes) < 2 * at_least
 
 
 def test_links_that_nobody_knows_are_not_used(graph: Graph, parts: Partition) -> None:
     for owner in linked(graph, parts, share=0.0):
-        assert not len(work(owner).held.here)
+        assert not len(work(owner).held.ids)
     half = linked(graph, parts, share=0.5)
     whole = linked(graph, parts)
     count = [sum(len(work(one).links.here) for one in some) for some in (half, whole)]
@@ -136,7 +135,7 @@ def test_hashes_and_intersection_find_the_same(graph: Graph, parts: Partition) -
     for one, other in zip(
         linked(graph, parts), linked(graph, parts, match="hashes"), strict=True
     ):
-        assert np.array_equal(work(one).held.here, work(other).held.here)
+        assert np.array_equal(work(one).held.ids, work(other).held.ids)
         assert np.array_equal(work(one).held.means, work(other).held.means)
 
 
@@ -160,8 +159,8 @@ def test_links_known_at_one_end_alone_are_used_there(graph: Graph, parts: Partit
         links, none = owner.abroad.links, np.empty(0, np.int64)
         owner.abroad = replace(owner.abroad, links=replace(links, here=none, there=[], at=none))
     by_links(Exchange(InProcessEngine(owners), setup.plan))
-    assert len(work(owners[0]).held.here)
-    assert not any(len(work(owner).held.here) for owner in owners[1:])
+    assert len(work(owners[0]).held.ids)
+    assert not any(len(work(owner).held.ids) for owner in owners[1:])
 
 
 def test_with_hidden_sums_the_classifier_is_the_same(graph: Graph, parts: Partition) -> None:
@@ -253,31 +252,31 @@ def test_an_owner_lost_on_the_way_takes_its_rows_with_it(
     for owner, whole in zip(owners, linked(graph, parts), strict=True):
         held, full = work(owner).held, work(whole).held
         gone = set(parts.nodes[3].tolist())
-        lost = [v for v, some in members(whole).items() if gone & set(some)]
-        kept = ~np.isin(full.here, lost)
+        lost = [group for group, some in members(whole).items() if gone & set(some)]
+        kept = ~np.isin(np.arange(len(full.means)), lost)
         if owner.id == 3:
-            assert not len(held.here)  # nobody's parts were brought to it
+            assert not len(held.ids)  # nobody's parts were brought to it
             continue
         assert lost and kept.any()
-        assert np.array_equal(held.here, full.here[kept])
+        assert np.array_equal(held.ids, full.ids[kept[full.group]])
         assert np.array_equal(held.means, full.means[kept])
         assert owner.mended is not None
 
 
-def asks_of(owner: DataOwner, change: Callable[[RowsAsked], RowsAsked]) -> None:
+def asks_of(owner: DataOwner, change: Callable[[GroupsAsked], GroupsAsked]) -> None:
     """Let an owner ask for other sums than it should."""
     mine = work(owner)
     honest = mine.requests
 
-    def requests(whose: Any) -> dict[OwnerId, RowsAsked]:
-        mine.asked = {j: change(one) for j, one in honest(whose).items()}
+    def requests(whose: Any, group: Any) -> dict[OwnerId, GroupsAsked]:
+        mine.asked = {j: change(one) for j, one in honest(whose, group).items()}
         return mine.asked
 
     mine.requests = requests  # type: ignore[method-assign]
 
 
 def hostile(
-    graph: Graph, parts: Partition, change: Callable[[RowsAsked], RowsAsked]
+    graph: Graph, parts: Partition, change: Callable[[GroupsAsked], GroupsAsked]
 ) -> DataOwner:
     """Owner 0 after an exchange in which it asked for other sums than it should."""
     setup = small_setup(graph, parts, "links")
@@ -287,64 +286,45 @@ def hostile(
     return owners[0]
 
 
-def alone(asked: RowsAsked) -> RowsAsked:
-    """Every row as if nobody else were in it."""
-    groups = asked.groups.numpy()
-    rows = np.unique(asked.members.numpy()[:, 0])
-    own = [o for o in np.unique(groups[:, 1]) if (groups[:, 1] == o).sum() == len(rows)]
-    found = groups[groups[:, 1] == own[0]]
-    return replace(asked, groups=torch.from_numpy(found))
+def alone(asked: GroupsAsked) -> GroupsAsked:
+    """Every group as if nobody else were in it."""
+    parties = asked.parties.numpy()
+    names = np.unique(asked.members.numpy()[:, 0])
+    own = [o for o in np.unique(parties[:, 1]) if (parties[:, 1] == o).sum() == len(names)]
+    found = parties[parties[:, 1] == own[0]]
+    return replace(asked, parties=torch.from_numpy(found))
 
 
-def as_private(asked: RowsAsked) -> RowsAsked:
-    """All nodes as if they were in no other sum."""
-    members, groups = asked.members.numpy().copy(), asked.groups.numpy().copy()
-    members[:, 2], groups[:, 3] = 1, groups[:, 2]
-    return replace(asked, members=torch.from_numpy(members), groups=torch.from_numpy(groups))
-
-
-def overlapping(asked: RowsAsked) -> RowsAsked:
-    """A private node in another row too, which is not told to the others."""
+def twice(asked: GroupsAsked) -> GroupsAsked:
+    """A node in another group too, which is not told to the others."""
     members = asked.members.numpy().copy()
-    node = members[members[:, 2] == 1][0, 1]
-    other = next(k for k in range(len(members)) if members[k, 1] != node)
-    members[other, 1] = node
+    members[1, 1] = members[0, 1]
     return replace(asked, members=torch.from_numpy(members))
 
 
-def exaggerated(asked: RowsAsked) -> RowsAsked:
+def exaggerated(asked: GroupsAsked) -> GroupsAsked:
     """More nodes of others than there are."""
-    groups = asked.groups.numpy().copy()
-    groups[:, 2] += 1
-    return replace(asked, groups=torch.from_numpy(groups))
+    parties = asked.parties.numpy().copy()
+    parties[:, 2] += 1
+    return replace(asked, parties=torch.from_numpy(parties))
 
 
-def elsewhere(asked: RowsAsked) -> RowsAsked:
+def elsewhere(asked: GroupsAsked) -> GroupsAsked:
     """Nodes that the other owner does not have."""
     members = asked.members.numpy().copy()
     members[:, 1] += 10_000
     return replace(asked, members=torch.from_numpy(members))
 
 
-@pytest.mark.parametrize("change", [alone, overlapping, exaggerated, elsewhere])
+@pytest.mark.parametrize("change", [alone, twice, exaggerated, elsewhere])
 def test_sums_that_would_show_rows_are_refused(
     graph: Graph,
     parts: Partition,
-    change: Callable[[RowsAsked], RowsAsked],
+    change: Callable[[GroupsAsked], GroupsAsked],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert not len(hostile(graph, parts, change).parts["links"].held.here)  # type: ignore[attr-defined]
+    assert not len(hostile(graph, parts, change).parts["links"].held.ids)  # type: ignore[attr-defined]
     assert "was sent nothing" in caplog.text or "does not have" in caplog.text
-
-
-def test_who_calls_nodes_private_that_are_not_loses_the_rows_they_are_in(
-    graph: Graph, parts: Partition
-) -> None:
-    honest = linked(graph, parts)[0]
-    sums = work(honest).sums
-    found = hostile(graph, parts, as_private).parts["links"].held.here  # type: ignore[attr-defined]
-    shared = sums.here[np.unique(sums.row[np.bincount(sums.nodes)[sums.nodes] > 1])]
-    assert len(shared) and not np.isin(shared, found).any()
 
 
 def test_who_tells_two_stories_gets_noise(graph: Graph, parts: Partition) -> None:
@@ -354,17 +334,17 @@ def test_who_tells_two_stories_gets_noise(graph: Graph, parts: Partition) -> Non
     mine = work(owners[0])
     honest = mine.requests
 
-    def requests(whose: Any) -> dict[OwnerId, RowsAsked]:
-        for j, one in honest(whose).items():
-            groups = one.groups.numpy().copy()
-            groups[groups[:, 1] != j, 2] += 1
-            mine.asked[j] = replace(one, groups=torch.from_numpy(groups))
+    def requests(whose: Any, group: Any) -> dict[OwnerId, GroupsAsked]:
+        for j, one in honest(whose, group).items():
+            parties = one.parties.numpy().copy()
+            parties[parties[:, 1] != j, 2] += 1
+            mine.asked[j] = replace(one, parties=torch.from_numpy(parties))
         return mine.asked
 
     mine.requests = requests  # type: ignore[method-assign]
     by_links(Exchange(InProcessEngine(owners), setup.plan))
     held, truth = mine.held, work(linked(graph, parts)[0]).held
-    assert len(held.here) == len(truth.here)
+    assert len(held.ids) == len(truth.ids)
     assert np.abs(held.means).mean() > 10 * np.abs(truth.means).mean()
 
 
@@ -384,9 +364,7 @@ def test_a_node_is_never_shown_in_another_sum(graph: Graph, parts: Partition) ->
     mine.links = fewer
     mine.names, mine.there = np.unique(np.asarray(fewer.there), return_inverse=True)
     by_links(exchange)
-    assert len(mine.held.here) < len(before.here)
-    kept = np.isin(before.here, mine.held.here)
-    assert np.array_equal(before.means[kept], mine.held.means)
+    assert not len(mine.held.ids)  # other groups of the same nodes: their difference is rows
 
 
 def test_what_was_shown_outlasts_a_restart(graph: Graph, parts: Partition) -> None:
@@ -397,8 +375,8 @@ def test_what_was_shown_outlasts_a_restart(graph: Graph, parts: Partition) -> No
     fresh.restore(kept)
     assert set(fresh.to) == set(shown(owner).to)
     for i, one in shown(owner).to.items():
-        assert np.array_equal(fresh.to[i].marks, one.marks)
-        assert fresh.to[i].rows == one.rows
+        assert np.array_equal(fresh.to[i].nodes, one.nodes)
+        assert fresh.to[i].groups == one.groups
 
 
 def test_a_restarted_owner_mends_by_the_sums_it_got(graph: Graph, parts: Partition) -> None:
@@ -413,48 +391,75 @@ def test_a_restarted_owner_mends_by_the_sums_it_got(graph: Graph, parts: Partiti
     assert (before.mended.x != after.mended.x).nnz == 0
 
 
-def incidence(sums: Sums) -> np.ndarray:
-    found = np.zeros((len(sums.here), int(sums.nodes.max()) + 1))
-    found[sums.row, sums.nodes] = 1
-    return found
-
-
 def rebuilt(rows: np.ndarray) -> int:
     """How many single nodes are combinations of sums: unit vectors in the space of rows."""
     _, sizes, vectors = np.linalg.svd(rows, full_matrices=False)
     return int(((vectors[sizes > 1e-9] ** 2).sum(axis=0) > 1 - 1e-9).sum())
 
 
-def test_overlapping_sums_can_be_solved_for_single_rows_and_safe_ones_cannot() -> None:
+def incidence(group: np.ndarray) -> np.ndarray:
+    return np.stack([group == one for one in np.unique(group[group != ALONE])]).astype(float)
+
+
+def test_overlapping_sums_can_be_solved_for_single_rows_and_groups_cannot() -> None:
     here, there = np.array([[0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 0, 2]])
-    owner = np.array([0, 1, 2])
     triangle = np.zeros((3, 3))
     triangle[here, there] = 1
     assert rebuilt(triangle) == 3  # though any two sums differ by two nodes
-    assert rebuilt(incidence(safe_sums(here, there, owner, 2))) == 0
+    group = safe_groups(here, there, np.arange(3), np.eye(3, dtype=np.float32), 2)
+    assert (group == 0).all()
+    assert rebuilt(incidence(group)) == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_combination_of_sums_is_a_row(seed: int) -> None:
+@pytest.mark.parametrize("at_least", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_combination_of_sums_has_fewer_nodes_than_a_group(seed: int, at_least: int) -> None:
     draws = np.random.default_rng(seed)
     here, there = draws.integers(0, 40, 150), draws.zipf(1.5, 150) % 60
     owner = draws.integers(0, 3, 60)
-    sums = safe_sums(here, there, owner, 2)
-    assert len(sums.here) > 5
-    assert rebuilt(incidence(sums)) == 0
+    x = draws.normal(size=(40, 8)).astype(np.float32)
+    group = safe_groups(here, there, owner, x, at_least)
+    assert (group[np.unique(there)] != ALONE).all()
+    for some in incidence(group).astype(bool):
+        assert some.sum() >= at_least and len(np.unique(owner[some])) >= 2
+    mix = draws.normal(size=group.max() + 1) @ incidence(group)
+    assert all(np.isclose(mix, value).sum() >= at_least for value in mix)
+
+
+def test_nodes_with_a_common_neighbor_are_summed_together() -> None:
+    here, there = np.array([[0, 0, 1, 1, 2, 3], [0, 1, 2, 3, 4, 5]])
+    x = np.eye(4, dtype=np.float32)
+    group = safe_groups(here, there, np.array([0, 1, 0, 1, 0, 1]), x, 2)
+    assert group[0] == group[1] != group[2] == group[3]
+    assert group[4] == group[5]  # neighbors of two nodes with one link each
+
+
+def test_nodes_whose_neighbors_look_alike_are_summed_together() -> None:
+    x = np.array([[1, 0], [0, 1], [0.9, 0.1], [0.1, 0.9]], np.float32)
+    nodes = np.arange(4)
+    group = safe_groups(nodes, nodes, nodes, x, 2)
+    assert group[0] == group[2] != group[1] == group[3]
+
+
+def test_nodes_of_one_owner_alone_are_in_no_group() -> None:
+    nodes = np.arange(4)
+    group = safe_groups(nodes, nodes, np.zeros(4, np.int64), np.eye(4, dtype=np.float32), 2)
+    assert (group == ALONE).all()
+    none = np.empty(0, np.int64)
+    assert not len(safe_groups(none, none, none, np.eye(4, dtype=np.float32), 2))
 
 
 def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:
     from fedsage.mending.link_parts import exponent_of, means_of, parts_of
 
     x = np.array([[1e6, -3.0, 0.0], [-1e6, 0.5, 0.25]], np.float32)
-    members = torch.tensor([[0, 0, 1], [0, 1, 1]], dtype=torch.int32)
-    groups = torch.tensor([[0, 0, 2, 2], [0, 1, 1, 1]], dtype=torch.int32)
-    asked = RowsAsked(members, groups, exponent_of(x))
+    members = torch.tensor([[0, 0], [0, 1]], dtype=torch.int32)
+    parties = torch.tensor([[0, 0, 2], [0, 1, 1]], dtype=torch.int32)
+    asked = GroupsAsked(members, parties, exponent_of(x))
     found = means_of(parts_of(x, asked), asked.exponent)
     unit = 2.0 ** (asked.exponent - 14)
     np.testing.assert_allclose(found[0], x.sum(axis=0) / 3, atol=unit / 2)
-    assert RowParts(torch.from_numpy(parts_of(x, asked))).parts.dtype == torch.int16
+    assert GroupParts(torch.from_numpy(parts_of(x, asked))).parts.dtype == torch.int16
 
 
 def test_owners_who_know_no_links_say_so(graph: Graph, parts: Partition) -> None:

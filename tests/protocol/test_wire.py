@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsage.errors import ProtocolError
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
-from fedsage.mending.link_parts import RowParts, RowsAsked
+from fedsage.mending.link_parts import GroupParts, GroupsAsked
 from fedsage.mending.link_work import FoundNodes, SoughtNodes
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.offers import (
@@ -119,8 +119,8 @@ TRIED = [
     Letters({"2": BYTES.reshape(-1)}),
     SoughtNodes(POINTS),
     FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4),
-    RowsAsked(PLACES[:, :2], PLACES, 7),
-    RowParts(torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16)),
+    GroupsAsked(PLACES[:, :2], PLACES, 7),
+    GroupParts(torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16)),
     ClassLinks(torch.randint(0, 99, (3, 3), dtype=torch.int32)),
     Subspace(torch.randn(5, 2)),
     Sketch(torch.randn(5, 2)),

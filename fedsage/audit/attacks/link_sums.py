@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, vstack
+from scipy.sparse.csgraph import connected_components
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
-from fedsage.mending.link_parts import bounded, lengths_of, may_be_summed
-from fedsage.mending.link_rows import Sums, safe_sums
-from fedsage.shapes import Array, NodeFeatures, SparseMatrix
+from fedsage.mending.link_groups import ALONE, lengths_of, safe_groups
+from fedsage.mending.link_parts import bounded, may_be_summed
+from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
 ATTEMPT = Attempt(
     "link-sums",
@@ -30,14 +31,14 @@ def link_sums(case: Case) -> Finding:
         return ATTEMPT.not_run("this run does not use known links")
     rebuilt = members = 0
     for i in case.attacked:
-        sums, x = sums_of(case, case.setup.graph, i)
-        members += len(sums.nodes)
-        rebuilt += count_shown(sums, x)
+        group, x = groups_of(case, case.setup.graph, i)
+        members += int((group != ALONE).sum())
+        rebuilt += count_shown(members_of(group), x)
     note = f"of {members} rows that are in sums"
     return ATTEMPT.found(rebuilt, 0, rebuilt > 0, note=note)
 
 
-def sums_of(case: Case, graph: Graph, owner: int) -> tuple[Sums, NodeFeatures]:
+def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatures]:
     """What an owner asked for, and the rows of all nodes as others summed them."""
     setup = case.setup
     links = known_links(graph, setup.owners.nodes, setup.config.links.share, case.plan.seed)
@@ -48,19 +49,41 @@ def sums_of(case: Case, graph: Graph, owner: int) -> tuple[Sums, NodeFeatures]:
     rows = vstack([csr_array(bounded(part.x)) for part in case.graphs]).tocsr()[order]
     there = np.array([int(name) for name in links[owner].there], dtype=np.int64)
     real = found[there]
-    here, at_least = links[owner].here[real], setup.config.links.at_least
-    return safe_sums(here, there[real], whose, at_least), rows
+    here, own, least = (
+        links[owner].here[real],
+        case.graphs[owner].x,
+        setup.config.links.at_least,
+    )
+    return safe_groups(here, there[real], whose, own, least), rows
 
 
-def count_shown(sums: Sums, x: NodeFeatures) -> int:
+def members_of(group: NodeIds) -> SparseMatrix:
+    """Sums × nodes: 1 where a node is in a sum."""
+    nodes = np.flatnonzero(group != ALONE)
+    _, at = np.unique(group[nodes], return_inverse=True)
+    shape = int(at.max(initial=-1)) + 1, len(group)
+    return csr_array((np.ones(len(nodes)), (at.reshape(-1), nodes)), shape=shape)
+
+
+def count_shown(member: SparseMatrix, x: NodeFeatures) -> int:
     """How many rows the best guess finds: of all rows that fit the sums, the shortest."""
-    nodes, at = np.unique(sums.nodes, return_inverse=True)
-    shape = len(sums.here), len(nodes)
-    member = csr_array((np.ones(len(at)), (sums.row, at)), shape=shape)
-    truth = csr_array(x[nodes])
-    inverse = np.linalg.pinv((member @ member.T).toarray(), hermitian=True)
-    guesses = csr_array(member.T @ (inverse @ (member @ truth).toarray()))
+    nodes = np.unique(member.indices)
+    member, truth = csr_array(member[:, nodes]), csr_array(x[nodes])
+    guesses = csr_array(member.T @ inverse(csr_array(member @ member.T)) @ (member @ truth))
     return int((cosines(guesses, truth) > CLOSE).sum())
+
+
+def inverse(gram: SparseMatrix) -> SparseMatrix:
+    """The pseudoinverse, block by block: sums that share no node are solved by themselves."""
+    count, label = connected_components(gram, directed=False)
+    size, found = np.bincount(label, minlength=count), gram.tolil()
+    single = size[label] == 1
+    found.setdiag(np.where(single, 1 / np.maximum(gram.diagonal(), 1), gram.diagonal()))
+    for block in np.flatnonzero(size > 1):
+        rows = np.flatnonzero(label == block)
+        dense = gram[rows][:, rows].toarray()
+        found[np.ix_(rows, rows)] = np.linalg.pinv(dense, hermitian=True)
+    return csr_array(found)
 
 
 def cosines(first: SparseMatrix, second: SparseMatrix) -> Float[Array, " rows"]:

@@ -1,0 +1,73 @@
+"""What a receiver got: means over groups of remote nodes, looked up by a node's id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from scipy.sparse import csr_array, issparse, vstack
+
+from fedsage.mending.link_groups import ALONE
+from fedsage.models.parameters import Parameters
+from fedsage.shapes import Array, NodeFeatures, NodeIds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldMeans:
+    """Fingerprints of remote ids, ascending, the group of each, and the mean of each group."""
+
+    ids: Int64[Array, " nodes"]
+    group: NodeIds
+    means: Float[Array, "groups d_x"]
+
+    @classmethod
+    def nothing(cls, width: int) -> HeldMeans:
+        """Before anything came."""
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, np.empty((0, width), np.float32))
+
+    @classmethod
+    def by_name(cls, names: Sequence[str], group: NodeIds, means: Array) -> HeldMeans:
+        """The means of the groups that nodes of these names are in, if in any."""
+        ids, some = fingerprints(names), group != ALONE
+        order = np.argsort(ids[some])
+        return cls(ids[some][order], group[some][order], means)
+
+    def of(self, names: Sequence[str]) -> NodeIds:
+        """The group of each of these remote nodes, or ``ALONE``."""
+        wanted = fingerprints(names)
+        if not len(self.ids):
+            return np.full(len(wanted), ALONE)
+        at = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
+        return np.where(self.ids[at] == wanted, self.group[at], ALONE)
+
+    def tensors(self) -> Parameters:
+        """In the form that is kept."""
+        return {
+            "ids": torch.from_numpy(np.array(self.ids)),
+            "group": torch.from_numpy(self.group.astype(np.int32)),
+            "means": torch.from_numpy(self.means),
+        }
+
+    @classmethod
+    def from_tensors(cls, kept: Parameters) -> HeldMeans:
+        """The inverse of ``tensors``."""
+        ids, group = kept["ids"].numpy().copy(), kept["group"].numpy().astype(np.int64)
+        return cls(ids, group, kept["means"].numpy().copy())
+
+
+def fingerprints(names: Iterable[str]) -> Int64[Array, " nodes"]:
+    """A number for each id."""
+    found = b"".join(sha256(name.encode()).digest()[:8] for name in names)
+    return np.frombuffer(found, "<i8").astype(np.int64)
+
+
+def stacked(means: Array, row: NodeIds, others: NodeFeatures) -> NodeFeatures:
+    """Some rows of ``means`` above those of other nodes; sparse where those are."""
+    if issparse(others):
+        return vstack([csr_array(means)[row], others]).tocsr()
+    return np.concatenate([means[row], others])

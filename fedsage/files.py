@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,3 +40,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, all or nothing."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time: whoever changes that file holds the lock beside it."""
+    import fcntl  # not on Windows, where there are no federations
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

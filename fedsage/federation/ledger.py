@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.federation.policy import Policy
-from fedsage.files import write_json
+from fedsage.files import locked, write_json
 
 LEDGER = "ledger.json"
 DAY, MONTH = 86400.0, 30 * 86400.0  # seconds
@@ -78,12 +76,3 @@ def entries(path: Path) -> list[dict[str, Any]]:
             "move it away."
         ) from None
     return found
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time, so that two runs starting at once are both counted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -14,7 +14,7 @@ import numpy as np
 from fedsage.audit.case import Case
 from fedsage.config import Config, load_config
 from fedsage.data.load import load, owner_folders
-from fedsage.data.owned import owners_in
+from fedsage.data.owned import load_owners
 from fedsage.errors import DataError
 from fedsage.files import write_json
 from fedsage.graph.assign import assign
@@ -76,7 +76,7 @@ def recorded_case(folder: Path, quick: bool) -> Case:
     whole: Graph | None = None
     left_out = nodes_left_out(folder)
     if owner_folders(config.data.dataset):
-        owners, _, _ = owners_in(config.data.dataset)
+        owners = load_owners(config.data.dataset)
         graph: Graph | None = None
     elif config.data.dataset == "own":
         raise DataError(

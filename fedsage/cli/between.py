@@ -41,6 +41,11 @@ def rehearse_into(settings: Config, folder: Path, keep: Path | None, force: bool
     from fedsage.runs.folder import check_free
 
     federated_parts(settings)
+    if settings.run.start_from:
+        raise ConfigError(
+            "A federation that is only tried has no earlier run to start from. Leave out "
+            "--start-from, or use 'fedsage federation run'."
+        )
     settings = with_level(settings, say)
     check_free(folder, force)
     ensure_here(settings.data.dataset)

@@ -105,10 +105,10 @@ def check(
     try:
         if owner_folders(graph):
             owned = read_all(graph)
-            graphs = together(owned)[0].subgraphs
+            graphs = together(owned).subgraphs
         elif folder := tables_folder(graph):
             owned = {folder.name: read_owned(folder)}
-            graphs = together(owned)[0].subgraphs
+            graphs = together(owned).subgraphs
         else:
             owned, graphs = {}, (load(graph),)
     except DataErrors as errors:

@@ -151,6 +151,7 @@ def run(
     assignments: options.Assignments = None,
     aggregate: options.Aggregate = None,
     privacy: options.FederatedPrivacy = None,
+    start_from: options.StartFrom = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
     out: options.Out = None,
@@ -160,6 +161,7 @@ def run(
 ) -> None:
     """Train across the owners of a federation, and fetch the model."""
     needs_nvflare()
+    from fedsage.federation.beginning import with_checksum
     from fedsage.federation.hiding import with_level
     from fedsage.federation.kit import federation_of, open_kit
     from fedsage.federation.rundir import stored
@@ -169,10 +171,10 @@ def run(
     settings = options.config_from(
         stored=stored(out) if resume else None, config=config, assignments=assignments,
         preset=preset, method=method, seed=seed, engine="nvflare", aggregate=aggregate,
-        privacy=privacy, dataset="own", owners=owners, partition="folders", deadline=deadline,
-        min_owners=min_owners,
+        privacy=privacy, start_from=start_from, dataset="own", owners=owners,
+        partition="folders", deadline=deadline, min_owners=min_owners,
     )  # fmt: skip
-    settings = with_level(settings, say)
+    settings = with_level(with_checksum(settings), say)
     folder = out or unused_folder(run_name(settings, federation=True))
     try:
         record = run_between(opened, settings, folder, force, resume)

@@ -138,6 +138,13 @@ Record: TypeAlias = Annotated[
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="continue the interrupted run in --out")
 ]
+StartFrom: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN_DIR",
+        help="begin with the classifier and the generators of an earlier run",
+    ),
+]
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="where to write the results (default: under runs/)"),
@@ -161,6 +168,7 @@ def config_from(
     engine: str | None = None,
     aggregate: str | None = None,
     privacy: str | None = None,
+    start_from: Path | str | None = None,
     deadline: float | None = None,
     min_owners: int | None = None,
 ) -> Config:
@@ -172,7 +180,8 @@ def config_from(
     below = overlaid(read_toml(config) if config else {}, read_assignments(assignments or []))
     in_file = below.get("run", {}).get("preset") if isinstance(below.get("run"), dict) else None
     flags = {
-        "run": given(method=method, seed=seed, engine=engine),
+        "run": given(method=method, seed=seed, engine=engine)
+        | ({"start_from": str(start_from)} if start_from else {}),
         "data": given(dataset=dataset, owners=owners, partition=partition),
         "classifier": given(aggregate=aggregate),
         "privacy": given(level=privacy),

@@ -44,6 +44,7 @@ def run(
     engine: options.Engine = None,
     aggregate: options.Aggregate = None,
     privacy: options.Privacy = None,
+    start_from: options.StartFrom = None,
     out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
@@ -56,7 +57,7 @@ def run(
         stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
-        aggregate=aggregate, privacy=privacy,
+        aggregate=aggregate, privacy=privacy, start_from=start_from,
     )  # fmt: skip
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))

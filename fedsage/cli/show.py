@@ -68,6 +68,7 @@ def print_run(record: RunRecord) -> None:
     rows = [
         ("accuracy, global", accuracy_text(record.accuracy["global"])),
         ("accuracy, local", accuracy_text(record.accuracy["local"])),
+        *before_rows(record),
         ("macro-F1", accuracy_text(record.macro_f1)),
         ("balanced accuracy", accuracy_text(record.balanced_accuracy)),
         ("calibration error", accuracy_text(record.calibration_error)),
@@ -84,6 +85,16 @@ def print_run(record: RunRecord) -> None:
     if record.out:
         print(f"Written to {record.out}")
     warn(record)
+
+
+def before_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """How the classifier that the run began with does on the same test nodes."""
+    before = record.accuracy_before or {}
+    return [
+        (f"before this run, {way}", accuracy_text(value))
+        for way, value in before.items()
+        if value is not None
+    ]
 
 
 def warn(record: RunRecord) -> None:

@@ -87,6 +87,9 @@ class RunConfig(Section):
     device: str = Field(
         "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
     )
+    start_from: str = Field(
+        "", description="folder of an earlier run, to begin with its classifier and generators"
+    )
     kernel: Kernel = Field("auto", description="compiled training step if possible, or torch's")
     threads: Threads = Field(1, description="for dense products; results may depend on it")
     workers: Threads = Field(1, description="owners at a time; results do not depend on it")

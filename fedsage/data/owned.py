@@ -135,12 +135,7 @@ def read_all(path: Path | str) -> dict[str, Owned]:
     return {folder.name: one for folder, one in read.items()}
 
 
-def owners_in(path: Path | str) -> tuple[Partition, Schema | None, Scale]:
-    """The owners whose folders are in ``path``, with columns scaled over all of them."""
-    return together(read_all(path))
-
-
-def together(read: Mapping[str, Owned]) -> tuple[Partition, Schema | None, Scale]:
+def together(read: Mapping[str, Owned]) -> Partition:
     """Owners, by name, as one partition, with columns scaled over all of them."""
     owned = list(read.values())
     tables = [one.tables for one in owned if one.tables]
@@ -150,9 +145,9 @@ def together(read: Mapping[str, Owned]) -> tuple[Partition, Schema | None, Scale
     nodes = tuple(np.arange(a, b) for a, b in pairwise(ends))
     known = [links for one in owned if (links := one.known(list(read))) is not None]
     splits, ids = tuple(one.split for one in owned), tuple(one.ids for one in owned)
-    held = splits, tuple(known), ids, tuple(read)
-    part = Partition(graphs, nodes, None, "folders", 0, *held)
-    return part, owned[0].schema, scale
+    read_by = (tables[0].schema, scale) if tables else None
+    held = splits, tuple(known), ids, tuple(read), read_by
+    return Partition(graphs, nodes, None, "folders", 0, *held)
 
 
 def load_owners(path: Path | str) -> Partition:
@@ -160,4 +155,4 @@ def load_owners(path: Path | str) -> Partition:
 
     For a single process that may hold the data of all owners.
     """
-    return owners_in(path)[0]
+    return together(read_all(path))

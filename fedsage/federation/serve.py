@@ -11,18 +11,19 @@ from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.checkpoint.store import Shelf
 from fedsage.config import Config
 from fedsage.errors import ConfigError
+from fedsage.federation.beginning import begin_together
 from fedsage.federation.columns import count_nodes
 from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
 from fedsage.mending.way import Way
 from fedsage.methods import Method, Outcome, all_methods, find_method
-from fedsage.models.classifier import NodeClassifier
+from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
-from fedsage.protocol.measuring import measure
+from fedsage.protocol.measuring import measure, test_start
 from fedsage.protocol.messages import Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import in_sums
@@ -98,6 +99,7 @@ def serve(
             config, method, way, first.features, first.classes, sizes, weights, counted=counted
         )
         exchange.agreed = plan
+        exchange.agreed = plan = begin_together(exchange, plan, folder)
         give_scale(exchange, kept_scale(exchange, folder))
     way.check(plan)
     with watch.phase("training"), dense_threads(config.run.threads):
@@ -106,17 +108,20 @@ def serve(
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
         measured = measure(exchange, outcome.view)
+        before = exchange.sum(test_start, Ask(0)) if plan.start else None
         end = Finish(outcome.view, sha256_of(outcome.classifier.phi), measured.temperature)
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
     facts = federated_facts(plan, method.name, named, outcome, missed, journal.resumed)
-    facts = replace(facts, measured=[measured], least=HIDDEN_BELOW)
+    shares = {"global": None, "local": share_of_hits(before, outcome.view)} if before else None
+    facts = replace(facts, measured=[measured], least=HIDDEN_BELOW, before=shares)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(
         plan.shape, outcome.classifier.phi, record.class_names,
         temperature=measured.temperature,
     )  # fmt: skip
+    save_models([model], folder)  # for runs that begin with it
     return Served(record, model)
 
 

@@ -13,6 +13,7 @@ from fedsage.config import Config
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.beginning import begin, begun_with, own_earlier, remember_start
 from fedsage.federation.columns import COLUMNS, FEWEST, column_squares, column_sums
 from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
@@ -22,6 +23,7 @@ from fedsage.files import write_atomically, write_json
 from fedsage.graph.split import Split, split_labels
 from fedsage.mending.subspace import STEPS
 from fedsage.methods import find_method
+from fedsage.models.carried import Places
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.privacy.keys import threshold_of
 from fedsage.protocol.agreement import (
@@ -41,6 +43,7 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
 from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.rng import with_secret
+from fedsage.runs.earlier import Earlier
 from fedsage.runs.folder import SETTINGS
 from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale
@@ -106,6 +109,8 @@ class Site:
         self.config: Config | None = None
         self.scale: Scale | None = None
         self._keeper: Keeper | None = None
+        self.earlier: Earlier | None = None  # the run that the agreed one begins with
+        self.places: Places | None = None
 
     def answer(self, name: str, frame: bytes, lot: int | None = None) -> bytes:
         """Do what is asked; returns the reply as it leaves, masked if there is a ``lot``."""
@@ -146,10 +151,11 @@ class Site:
         self.config, self.method = config, find_method(config.run.method)
         way = self.method.way(config.mend.how)
         features, names = self.owned.names
-        self.plan: Plan = plan_of(
+        plan = plan_of(
             config, self.method, way, features, len(names), [self.owned.num_nodes],
             numbers=self.owned.num_numbers,
         )  # fmt: skip
+        self.plan: Plan = begun_with(self, plan)
         words = what_leaves(config, self.asks, json.loads(agreement.files))
         write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
@@ -164,32 +170,29 @@ class Site:
             self.door.masks = Masks(self.index, agreement.run, self.identity, least)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))
+        columns = json.dumps(self.owned.marks)
         return Joined(
-            version=self.version,
-            schema=self.owned.sha256,
-            features=features,
-            classes=len(names),
-            nodes=nodes,
-            weight=weight,
-            names=json.dumps(names),
-            columns=json.dumps(self.owned.marks),
-        )
+            self.version, self.owned.sha256, features, len(names), nodes, weight,
+            json.dumps(names), columns,
+        )  # fmt: skip
 
     def allowed_split(self, config: Config) -> Split:
         """The split of nodes, once the owner's policy allows the run and it is counted."""
         policy = self.policy
-        seed, owned = with_secret(config.run.seed, self.secret), self.owned
-        share = config.data.train, config.data.val, seed
-        split = check(
-            policy,
-            config,
-            self.name,
-            lambda: owned.split or split_labels(owned.y, *share, self.index),
-        )
+        split = check(policy, config, self.name, lambda: self.drawn(config))
         rounds = config.classifier.rounds_c + config.neighgen.rounds_gen
         goes_on = (self.folder / AGREED).exists()
         enter(policy, self.runs.parent, self.folder.name, rounds, goes_on)
         return split
+
+    def drawn(self, config: Config) -> Split:
+        """Its own split, or one that is drawn; as before for nodes of an earlier run."""
+        self.earlier = own_earlier(self.runs, config, self.name)
+        seed, y = with_secret(config.run.seed, self.secret), self.owned.y
+        drawn = split_labels(y, config.data.train, config.data.val, seed, self.index)
+        if self.earlier:
+            drawn = self.earlier.kept_split(drawn, self.name, self.owned.ids)
+        return self.owned.split or drawn
 
     @property
     def policy(self) -> Policy:
@@ -275,12 +278,13 @@ class Site:
         owner = self.keeper.owner
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the final classifier of the run")
+        remember_start(owner, self.folder)
         found = save_outcome(owner, self.name, self.owned, self.scale, finish, self.folder)
         self.tell(f"The run is over. Predictions: {found}")
         return Ready()
 
 
-JOINING = procedures_in(Site.__module__) | COLUMNS
+JOINING = procedures_in(Site.__module__, begin.module) | COLUMNS
 
 
 def phase_of(step: Step) -> Any:

@@ -35,6 +35,7 @@ class Partition:
     known: tuple[KnownLinks, ...] = ()  # links to others that owners came with
     ids: tuple[Sequence[str], ...] = ()  # what owners call their nodes, if not by index in G
     names: tuple[str, ...] = ()  # of the owners, if not by number
+    tables: Any = None  # schema and scale, if they were read from tables
 
     @property
     def num_owners(self) -> int:

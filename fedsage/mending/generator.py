@@ -38,9 +38,24 @@ def learner(owner: DataOwner) -> GenLearner:
     def new() -> GenLearner:
         config, train, shape = owner.config, owner.split.train, owner.plan.shape
         how = config.neighgen, config.classifier.fanouts, owner.plan.seed, config.run.device
-        return GenLearner(owner.id, owner.graph, train, shape, *how, owner.seed)
+        made = GenLearner(owner.id, owner.graph, train, shape, *how, owner.seed)
+        if earlier := owner.plan.generator_of(owner.id):
+            load_parameters(made.neighgen, earlier)
+        return made
 
     return owner.part("neighgen", new)
+
+
+def common_theta(plan: Plan) -> Parameters:
+    """The first NeighGen of all owners together: of an earlier run, or of the seed."""
+    earlier = plan.generator_of(min(plan.start.generators, default=0)) if plan.start else {}
+    return earlier or fresh_theta(plan, plan.d_x)
+
+
+def fresh_theta(plan: Plan, num_features: int) -> Parameters:
+    """Weights of NeighGen that are drawn by the seed."""
+    made = NeighGen(num_features, plan.config.neighgen, plan.stream("theta"))
+    return parameters_of(made)
 
 
 @cache

@@ -202,6 +202,7 @@ def exchange_bytes(plan: Plan) -> int:
     carries=exchange_bytes,
     sections=("mend", "neighgen"),
     renew=for_new_nodes,
+    continues="own",
     also=(exchange_in_whole_numbers.__module__,),
 )
 def by_neighgen(exchange: Exchange) -> None:

@@ -9,6 +9,7 @@ from fedsage.mending.generator import (
     GenDone,
     blank,
     check_generator,
+    common_theta,
     for_new_nodes,
     learner,
     local_steps,
@@ -16,7 +17,6 @@ from fedsage.mending.generator import (
 )
 from fedsage.mending.way import way_of_mending
 from fedsage.mending.whole_shared import share_by_changes
-from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.guard import UPDATE, distance_of
@@ -79,6 +79,7 @@ def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
     check=check_generator,
     sections=("mend", "neighgen"),
     renew=for_new_nodes,
+    continues="common",
     also=(share_by_changes.__module__,),
 )
 def by_shared_neighgen(exchange: Exchange) -> None:
@@ -88,8 +89,7 @@ def by_shared_neighgen(exchange: Exchange) -> None:
         exchange.all(receive_shared_neighgen, SharedNeighGen(*share_by_changes(exchange)))
         return
     settings = plan.config.neighgen
-    theta = exchange.kept or parameters_of(NeighGen(plan.d_x, settings, plan.stream("theta")))
-    shared = SharedNeighGen(exchange.journal.start.t, theta)
+    shared = SharedNeighGen(exchange.journal.start.t, exchange.kept or common_theta(plan))
     for t in exchange.rounds(settings.rounds_gen):
         shared, done = average_neighgen(exchange, shared)
         exchange.end_round(t, asdict(done), shared.theta)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config, MendConfig, NeighGenConfig
 from fedsage.graph.attach import Generated
@@ -35,6 +35,7 @@ class NewNodes:
     stream: Stream
 
 
+Continues: TypeAlias = Literal["nothing", "own", "common"]
 Renew: TypeAlias = Callable[[NewNodes], Generated]
 Truth: TypeAlias = Callable[[Graph, Sequence[NodeIds]], list[Generated]]
 
@@ -67,6 +68,7 @@ class Way:
     also: tuple[str, ...]
     abroad: bool
     renew: Renew | None
+    continues: Continues
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
@@ -88,6 +90,7 @@ def way_of_mending(
     also: tuple[str, ...] = (),
     abroad: bool = False,
     renew: Renew | None = None,
+    continues: Continues = "nothing",
 ) -> Callable[[Callable[[Exchange], None]], Callable[[Exchange], None]]:
     """Register the server's side of a way of mending.
 
@@ -101,11 +104,13 @@ def way_of_mending(
         also: Other modules with procedures that it asks for.
         abroad: Whether it needs links to other owners that owners know of.
         renew: Makes neighbors for nodes that came after the run; without it they get none.
+        continues: Whether a run can begin with the generators of an earlier one: each owner
+            with its ``own``, or all with a ``common`` one.
     """
 
     def register(mend: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         way = Way(
-            name, mend, rounds, check, carries, sections, truth, also, abroad, renew
+            name, mend, rounds, check, carries, sections, truth, also, abroad, renew, continues
         )  # fmt: skip
         WAYS.add(name, way, mend)
         return mend

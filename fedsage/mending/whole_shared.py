@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
 from fedsage.errors import ProtocolError
-from fedsage.mending.generator import learner, local_steps
+from fedsage.mending.generator import common_theta, learner, local_steps
 from fedsage.models.gen_learner import GenState
-from fedsage.models.neighgen import NeighGen
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.averaging import everything, for_owners, news_of
 from fedsage.protocol.changes import sizes_of_change, sizes_of_parts, strange_parts
@@ -56,9 +55,8 @@ def plan_for_theta(plan: Plan) -> Plan:
 def first_theta(plan: Plan, owners: int) -> Common:
     """The state before the first round: follows from the plan and the number of owners."""
     how = plan.config.neighgen
-    theta = parameters_of(NeighGen(plan.d_x, how, plan.stream("theta")))
     size = how.eta * how.local_steps * 4  # Adam's steps are at most η long
-    return new_common(plan_for_theta(plan), theta, owners, 1.0, size)
+    return new_common(plan_for_theta(plan), common_theta(plan), owners, 1.0, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ whole, so that they can be added up where sums are hidden. Each question is answ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +15,15 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from fedsage.models.parameters import Logits
+from fedsage.models.parameters import Logits, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.messages import Ints, OwnerId, View, message
-from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.messages import NO_HITS, Ask, Hits, Ints, OwnerId, View, message
+from fedsage.protocol.owner import DataOwner, too_many_hits, too_many_in_all
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.procedures import Summed, begins_with_another, procedure
 from fedsage.shapes import NodeIds
 
+STEP = 2.0 ** (1 / 8)  # from one temperature to the next
 GRID = tuple(2.0 ** (k / 8) for k in range(-16, 33))  # temperatures, from 1/4 to 16
 BINS = 10  # of probabilities, equally wide
 UNIT = 1 << 16  # a likelihood or a probability of 1, as a whole number
@@ -162,6 +164,32 @@ def count_answers(owner: DataOwner, query: Query) -> AnswerCounts:
     )
 
 
+@procedure(
+    phase="evaluation",
+    uses=Summed,
+    after=AFTER,
+    check=too_many_hits,
+    check_sum=too_many_in_all,
+    when=begins_with_another,
+    leaves="At the end: how many of your test nodes the earlier classifier, with which this "
+    "run began, gets right.",
+)
+def test_start(owner: DataOwner, ask: Ask) -> Hits:
+    """How many of the owner's test nodes the first φ gets right; answered only once.
+
+    The first φ is no choice of the server: the owner has it from a run that it took part in.
+    """
+    nodes = nodes_for(owner, "start", owner.split.test)
+    if owner.plan.start is None or not len(nodes):
+        return NO_HITS
+    held = parameters_of(owner.model)
+    try:
+        load_parameters(owner.model, owner.plan.phi.phi)
+        return owner.hits(nodes)
+    finally:
+        load_parameters(owner.model, held)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """The temperature of a classifier, and what it answers for all owners' test nodes."""
@@ -180,11 +208,24 @@ class Measured:
         return sum(gaps) / total if total else None
 
 
+def likeliest(losses: Sequence[int]) -> float:
+    """The temperature with the least loss: the lowest point of a parabola in its logarithm.
+
+    The parabola goes through the best temperature of the grid and the two beside it. Where no
+    node was counted, or all temperatures are alike, it is 1.
+    """
+    k = min(range(len(GRID)), key=lambda k: (losses[k], abs(GRID[k] - 1)))
+    if not 0 < k < len(GRID) - 1:
+        return GRID[k]
+    before, best, after = losses[k - 1 : k + 2]
+    bend = before - 2 * best + after
+    return GRID[k] * STEP ** ((before - after) / (2 * bend)) if bend else GRID[k]
+
+
 def measure(exchange: Exchange, view: View) -> Measured:
     """Fit the temperature on validation nodes, then count the answers for test nodes."""
     known = exchange.sum(likelihoods, Query(view, 1.0))
-    best = min(range(len(GRID)), key=lambda k: (known.loss[str(k)], abs(GRID[k] - 1)))
-    temperature = GRID[best] if known.total else 1.0
+    temperature = likeliest([known.loss[str(k)] for k in range(len(GRID))])
     counts = exchange.sum(count_answers, Query(view, temperature))
     bins = []
     for b in (str(b) for b in range(BINS)):

@@ -9,10 +9,18 @@ from typing import Any
 
 from fedsage.config import Config
 from fedsage.models.backbone import Shape, new_model
-from fedsage.models.parameters import parameters_of
+from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.messages import Classifier, OwnerId
 from fedsage.protocol.procedures import Procedure
 from fedsage.rng import Stream, generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """What a run begins with instead of fresh weights: those of an earlier one."""
+
+    phi: Parameters
+    generators: Mapping[OwnerId, Parameters] = field(default_factory=dict)  # as far as known
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +38,7 @@ class Plan:
     weights: Mapping[OwnerId, float] = field(default_factory=dict)  # if agreed
     counted: int = 0  # nodes of all owners, if the number of each is not known
     numbers: int | None = None  # columns to scale, if known
+    start: Start | None = None  # from an earlier run, if it begins with one
 
     @property
     def d_x(self) -> int:
@@ -63,8 +72,16 @@ class Plan:
 
     @cached_property
     def phi(self) -> Classifier:
-        """The first φ; depends on the seed, and on the data only through its size."""
-        return Classifier(parameters_of(new_model(self.shape, self.stream("phi"))), {})
+        """The first φ: of an earlier run, or of the seed; depends on no data but its size."""
+        return Classifier(self.start.phi if self.start else self.fresh_phi(self.shape), {})
+
+    def fresh_phi(self, shape: Shape) -> Parameters:
+        """Weights of the classifier that are drawn by the seed."""
+        return parameters_of(new_model(shape, self.stream("phi")))
+
+    def generator_of(self, owner: OwnerId) -> Parameters:
+        """The generator that an owner begins with; empty if it is a fresh one."""
+        return dict(self.start.generators.get(owner, {})) if self.start else {}
 
     def stream(self, *path: str | int) -> Stream:
         """The random stream for one purpose."""

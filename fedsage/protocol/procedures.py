@@ -98,6 +98,11 @@ def in_sums(config: Config) -> bool:
     return config.privacy.level == "sums"
 
 
+def begins_with_another(config: Config) -> bool:
+    """For runs that begin with the classifier of an earlier one."""
+    return bool(config.run.start_from)
+
+
 @dataclass(frozen=True, eq=False)
 class Procedure(Generic[Party, Request, Reply]):
     """One procedure of an owner; see :func:`procedure` for what it declares."""

@@ -36,8 +36,7 @@ from fedsage.runs.record import Facts, average_local, owner_lines, record_of, si
 from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
 from fedsage.runs.train import Trained, share_picked, train
-from fedsage.tables.schema import Schema
-from fedsage.tables.tables import Scale, graph_of, pooled_scale, read_tables
+from fedsage.tables.tables import graph_of, pooled_scale, read_tables
 from fedsage.threads import dense_threads
 
 
@@ -68,11 +67,10 @@ def run_config(
         config = with_folders(config)
         with watch.phase("load"):
             owned = read_all(data.dataset)
-            owners, schema, scale = together(owned)
+            owners = together(owned)
         for words in concerns_of(owned):
             observe(Event("warns", "load", words=words))
-        result = execute(config, owners, None, watch, observe, out, checkpoint, record=record)
-        return with_tables(result, schema, scale) if schema else result
+        return execute(config, owners, None, watch, observe, out, checkpoint, record=record)
     tables = None
     with watch.phase("load"):
         if own_tables := tables_folder(data.dataset):
@@ -84,15 +82,9 @@ def run_config(
         owners = partition(graph, data.owners, data.partition, config.run.seed)
         if tables:
             held = np.array(tables.ids, dtype=object)
-            owners = replace(owners, ids=tuple(tuple(held[ids]) for ids in owners.nodes))
-    result = execute(config, owners, graph, watch, observe, out, checkpoint, record=record)
-    return with_tables(result, tables.schema, pooled_scale([tables])) if tables else result
-
-
-def with_tables(result: RunResult, schema: Schema, scale: Scale) -> RunResult:
-    """The same, with models that know how to read and scale tables."""
-    models = [replace(model, schema=schema, scale=scale) for model in result.models]
-    return replace(result, models=models)
+            ids = tuple(tuple(held[ids]) for ids in owners.nodes)
+            owners = replace(owners, ids=ids, tables=(tables.schema, pooled_scale([tables])))
+    return execute(config, owners, graph, watch, observe, out, checkpoint, record=record)
 
 
 def with_folders(config: Config) -> Config:
@@ -128,6 +120,8 @@ def execute(
         )
     setup = prepare(config, owners, graph, given.method, given.rule, given.secrets)
     check_recorded(setup, record)
+    for words in setup.notes:
+        observe(Event("warns", "load", words=words))
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
     weighted = config.classifier.class_weights != "none"  # there is no compiled step for that
@@ -152,8 +146,9 @@ def execute(
             facts = facts_of(setup, trained, out)
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
+    schema, scale = owners.tables or (None, None)
     models = [
-        NodeClassifier(shape, one.classifier.phi, names, temperature=how.temperature)
+        NodeClassifier(shape, one.classifier.phi, names, schema, scale, how.temperature)
         for one, how in zip(trained.outcomes, trained.measured, strict=True)
     ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)
@@ -207,7 +202,19 @@ def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
         resumed=trained.resumed,
         out=out,
         measured=trained.measured,
+        before=before_of(setup, trained),
     )
+
+
+def before_of(setup: Setup, trained: Trained) -> dict[str, float | None] | None:
+    """How the classifier that it began with does on the same test nodes, if it is earlier."""
+    if setup.plan.start is None:
+        return None
+    first = replace(trained.outcomes[0], classifier=setup.plan.phi)
+    evaluated = evaluate_globally(setup, [first]).get("test")
+    shares = [share_of_hits(*one) for one in trained.before if one[0].total]
+    local = float(np.mean(shares)) if shares else None
+    return {"global": evaluated.accuracy if evaluated else None, "local": local}
 
 
 def mending_found(setup: Setup, owners: Sequence[DataOwner]) -> Mending | None:

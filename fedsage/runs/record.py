@@ -97,6 +97,8 @@ class RunRecord:
     calibration_error: float | None = None  # on test nodes at their owners
     reliability: list[dict[str, float | None]] | None = None  # the same by probability
     warnings: list[str] = field(default_factory=list)
+    started_from: str | None = None  # the earlier run that it began with
+    accuracy_before: dict[str, float | None] | None = None  # of that one, on these test nodes
     format: int = FORMAT
 
 
@@ -121,6 +123,7 @@ class Facts:
     out: Path | None = None
     measured: Sequence[Measured] = ()
     least: int = 0  # counts of fewer nodes are hidden
+    before: dict[str, float | None] | None = None  # accuracy of the classifier it began with
 
 
 def record_of(
@@ -166,6 +169,8 @@ def record_of(
         view=common_view(outcomes) if facts.mended else "plain",
         missed=facts.missed,
         resumed=facts.resumed,
+        started_from=config.run.start_from or None,
+        accuracy_before=facts.before,
         **vars_of(at_owners(facts.measured, facts.least, facts.class_names), evaluated),
     )
 

@@ -50,6 +50,7 @@ def run(
     aggregate: str | Rule | None = None,
     privacy: Privacy | None = None,
     secrets: Sequence[str] = (),
+    start_from: Path | str | None = None,
     callbacks: Sequence[Observer] = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -78,6 +79,8 @@ def run(
             function ``rule(updates, weights)``.
         privacy: ``open``, or ``sums``: the server sees only sums over owners.
         secrets: One word per owner that changes its random choices, as in federations.
+        start_from: The folder of an earlier run, whose classifier and generators this one
+            begins with; new features and classes get fresh weights.
         callbacks: Called after each round with an event: ``event.round``, ``event.phase``,
             ``event.loss``, ``event.validation``, ``event.model``, ``event.stop()``.
         out: A folder for the result, with the same files that the command line writes.
@@ -95,7 +98,8 @@ def run(
     by_name = {"aggregate": chosen_rule} if chosen_rule else {}
     more = {"classifier": by_name, "model": {"backbone": named(model)} if model else {}}
     more["privacy"] = {"level": privacy} if privacy else {}
-    chosen = {"run": {"method": own.name if own else method, "seed": seed}}
+    begins = {"start_from": str(start_from)} if start_from else {}
+    chosen = {"run": {"method": own.name if own else method, "seed": seed, **begins}}
     data = {"dataset": dataset, "owners": owners.num_owners, "partition": owners.how}
     config = load_config(settings or {}, {"data": data}, chosen, more, preset=preset)
     folder = Path(out) if out is not None else None

@@ -28,6 +28,7 @@ from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
 from fedsage.readable import counted
 from fedsage.rng import with_secret
+from fedsage.runs.earlier import begun_with
 
 TRAINING = procedures_in(
     DataOwner.__module__, local_change_c.module, count_answers.module, count_classes.module
@@ -47,6 +48,7 @@ class Setup:
     graph: Graph | None
     splits: list[Split]
     seeds: list[int]  # that owners draw from
+    notes: tuple[str, ...] = ()  # what has changed since the run that it begins with
 
 
 def prepare(
@@ -83,7 +85,12 @@ def prepare(
     agreed = config if chosen.topology == "federated" else alone(config)
     plan = plan_of(agreed, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
-    return Setup(config, chosen, way, rule or by_name, plan, owners, graph, splits, seeds)
+    notes: tuple[str, ...] = ()
+    if config.run.start_from:
+        plan, splits, notes = begun_with(config.run.start_from, plan, way, owners, splits)
+        check_classes(owners, splits)
+    rule = rule or by_name
+    return Setup(config, chosen, way, rule, plan, owners, graph, splits, seeds, notes)
 
 
 def own_seeds(seed: int, secrets: Sequence[str], owners: int) -> list[int]:

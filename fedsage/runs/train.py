@@ -21,7 +21,8 @@ from fedsage.models.gen_learner import GenLearner
 from fedsage.protocol.class_weights import balance
 from fedsage.protocol.engine import Traffic, no_traffic
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.measuring import Measured, measure
+from fedsage.protocol.measuring import Measured, measure, test_start
+from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase, in_sums
 from fedsage.protocol.progress import Journal, RoundRecord
@@ -40,6 +41,7 @@ class Trained:
     owners: list[DataOwner]
     measured: list[Measured]  # one for each outcome
     resumed: int = 0  # how often it was started again
+    before: Sequence[tuple[Hits, View]] = ()  # of the φ that each began with, if earlier
 
 
 def train(
@@ -57,6 +59,7 @@ def train(
     groups = data_owners(setup)
     together = setup.method.topology == "federated"
     traffic, outcomes, measured, resumed = no_traffic(), [], [], 0
+    before: list[tuple[Hits, View]] = []
     for k, owners in enumerate(groups):
         engine = InProcessEngine(owners, setup.config.run.workers, folder=checkpoint)
         exchange = Exchange(engine, setup.plan)
@@ -83,9 +86,11 @@ def train(
             outcomes.append(outcome)
             with watch.phase("evaluation"):
                 measured.append(measure(exchange, outcome.view))
+                if setup.plan.start and setup.method.topology != "whole":
+                    before.append((exchange.sum(test_start, Ask(0)), outcome.view))
         resumed = max(resumed, getattr(exchange.journal, "resumed", 0))
     everyone = [owner for group in groups for owner in group]
-    return Trained(outcomes, traffic, everyone, measured, resumed)
+    return Trained(outcomes, traffic, everyone, measured, resumed, before)
 
 
 def recording(exchange: Exchange, record: Path | None) -> ExitStack:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsage.config import Config
-from fedsage.data.owned import owners_in
+from fedsage.data.owned import load_owners
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import PrivacyError
 from fedsage.federation.certificates import Certified
@@ -167,7 +167,7 @@ def test_owners_draw_by_secrets_that_a_server_does_not_know(
         done = serve(config, SiteEngine(everyone), NAMES, name, "1.0", where, ignore_event)
         return done.record.model_sha256
 
-    owners, _, _ = owners_in(str(hospitals))
+    owners = load_owners(str(hospitals))
     given = Given(secrets=secrets)
     here = execute(config, owners, None, Stopwatch(ignore_event), given=given)
     assert between("same", secrets) == here.record.model_sha256

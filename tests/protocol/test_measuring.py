@@ -19,6 +19,7 @@ from fedsage.protocol.measuring import (
     Measured,
     Query,
     count_answers,
+    likeliest,
     likelihoods,
     measure,
     scores,
@@ -43,14 +44,24 @@ def set_up(graph: Graph, owners: Partition, sure: float = SURE) -> tuple[list[Da
     return made, setup
 
 
-def test_the_temperature_is_the_likeliest_of_the_grid(graph: Graph, owners: Partition) -> None:
+def test_no_temperature_is_clearly_likelier(graph: Graph, owners: Partition) -> None:
     made, setup = set_up(graph, owners)
     found = measure(Exchange(InProcessEngine(made), setup.plan), "plain")
     rows = [(one.answers(one.graph, one.split.val), one.graph.y[one.split.val]) for one in made]
     every = torch.cat([row for row, _ in rows]).double()
     y = torch.from_numpy(np.concatenate([labels for _, labels in rows]))
-    losses = [float(torch.nn.functional.cross_entropy(every / t, y)) for t in GRID]
-    assert found.temperature == GRID[int(np.argmin(losses))] > 1
+
+    def loss(t: float) -> float:
+        return float(torch.nn.functional.cross_entropy(every / t, y))
+
+    least = min(loss(2 ** (k / 256)) for k in range(-512, 1025))
+    assert found.temperature > 1
+    assert loss(found.temperature) < least + 1e-4 <= min(map(loss, GRID)) + 1e-4
+
+
+def test_temperatures_that_are_all_alike_change_nothing() -> None:
+    assert likeliest([0] * len(GRID)) == 1.0
+    assert likeliest(list(range(len(GRID)))) == GRID[0]
 
 
 def test_answers_are_counted_by_class_and_by_probability(

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsage.errors import ProtocolError
+from fedsage.federation.beginning import Carried
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
 from fedsage.mending.link_parts import GroupParts, GroupsAsked
@@ -156,6 +157,7 @@ TRIED = [
     ClassCounts(torch.ones(3, dtype=torch.int32)),
     Query("both", 1.5),
     Likelihoods({"0": 7}, 3),
+    Carried(torch.arange(3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)),
     AnswerCounts(torch.ones(2, 2, dtype=torch.int32), {"0": 4}, {"0": 3}, {"0": 9}),
     Ready(),
 ]

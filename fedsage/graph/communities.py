@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Any
 
-import igraph
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import coo_array
@@ -91,10 +95,30 @@ def by_igraph(
     draws: np.random.Generator,
 ) -> NodeIds:
     """The communities that igraph's Louvain finds."""
+    igraph = igraph_core()
     # igraph reads pairs of Python numbers three times as fast as an array.
-    network = igraph.Graph(n=num_nodes, edges=zip(*links.tolist(), strict=True))
+    network = igraph.GraphBase(n=num_nodes, edges=zip(*links.tolist(), strict=True))
     igraph.set_random_number_generator(random.Random(int(draws.integers(2**31))))
     try:
-        return np.array(network.community_multilevel(weights).membership)
+        return np.array(network.community_multilevel(weights))
     finally:
         igraph.set_random_number_generator(random)
+
+
+@cache
+def igraph_core() -> Any:
+    """igraph's compiled module, without the package around it.
+
+    The package imports matplotlib where it is installed, which takes half a second of every
+    run. Whoever imports igraph later gets the same compiled module.
+    """
+    name = "igraph._igraph"
+    if name not in sys.modules:
+        package = find_spec("igraph")
+        assert package is not None, "igraph is among the dependencies"
+        spec = PathFinder.find_spec(name, package.submodule_search_locations)
+        assert spec is not None and spec.loader is not None, "igraph has a compiled module"
+        core = module_from_spec(spec)
+        spec.loader.exec_module(core)
+        sys.modules[name] = core
+    return sys.modules[name]

@@ -146,7 +146,7 @@ def answers_for(
 
     graph, ids = graph_and_ids(folder, model, data)
     asked = [place for name, place in where.items() if owner in (None, name)]
-    if (held := kept_graph(asked, graph)) is not None:
+    if (held := kept_graph(asked, model.fitting(graph))) is not None:
         return predictions(model, held)
     if any((place / "mended.npz").exists() for place in asked):
         note = (

@@ -72,6 +72,7 @@ def print_run(record: RunRecord) -> None:
         ("macro-F1", accuracy_text(record.macro_f1)),
         ("balanced accuracy", accuracy_text(record.balanced_accuracy)),
         ("calibration error", accuracy_text(record.calibration_error)),
+        *([("form of features", record.feature_form)] * (record.feature_form != "raw")),
         ("round kept", f"{record.round + 1} (validation {record.validation:.4f})"),
         *mending_rows(record),
         *traffic_rows(record.bytes, record.bytes_full),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsage.config.kinds import Inference, Section
+from fedsage.config.kinds import Features, Inference, Section
 
 
 class DataConfig(Section):
@@ -23,6 +23,11 @@ class DataConfig(Section):
     val: float = Field(0.2, ge=0, lt=1, description="share of validation nodes")
     split: Literal["own", "drawn"] = Field(
         "own", description="keep the split that a graph came with, or draw one by seed"
+    )
+    features: Features = Field(
+        "raw",
+        description="form of features: as they are, rows of one length (unit), roots, "
+        "logarithms, tf-idf, or what suits the values (auto)",
     )
 
 

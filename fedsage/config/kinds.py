@@ -20,6 +20,7 @@ OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Inference: TypeAlias = Literal["full", "sampled"]
 Kernel: TypeAlias = Literal["auto", "fused", "torch"]
+Features: TypeAlias = Literal["raw", "unit", "root", "log", "tfidf", "auto"]
 Privacy: TypeAlias = Literal["auto", "open", "sums"]
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fedsage.data.load import GRAPH, check_same_schema, only_tables, read_owners
 from fedsage.data.npz import load_graph
@@ -18,7 +19,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.known import KnownLinks
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
-from fedsage.shapes import NodeLabels
+from fedsage.shapes import NodeFeatures, NodeLabels
 from fedsage.tables.compare import Marks, marks_of
 from fedsage.tables.schema import SOURCE, Schema
 from fedsage.tables.tables import Scale, Tables, graph_of, pooled_scale, read_tables
@@ -78,6 +79,19 @@ class Owned:
     def num_numbers(self) -> int:
         """The number of columns that are scaled."""
         return self.tables.numbers.shape[1] if self.tables else 0
+
+    @property
+    def words(self) -> NodeFeatures:
+        """What ``data.features`` applies to: sparse features of tables, or all of a graph."""
+        if self.tables:
+            return csr_array(self.tables.sparse, dtype=np.float32)
+        assert self.whole is not None
+        return self.whole.x
+
+    @property
+    def words_from(self) -> int:
+        """The first column of X that is among the words."""
+        return self.tables.schema.words_from if self.tables else 0
 
     @property
     def ids(self) -> Sequence[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedsage.data.owned import Owned
 from fedsage.errors import ProtocolError
+from fedsage.graph.forms import FeatureForm
 from fedsage.methods import VIEWS, find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import parameters_of
@@ -22,6 +23,7 @@ def save_outcome(
     name: str,
     owned: Owned,
     scale: Scale | None,
+    form: FeatureForm,
     finish: Finish,
     folder: Path,
 ) -> Path:
@@ -29,7 +31,7 @@ def save_outcome(
     schema = owned.schema
     phi, held = parameters_of(owner.model), scale if schema else None
     model = NodeClassifier(
-        owner.plan.shape, phi, owned.names[1], schema, held, finish.temperature
+        owner.plan.shape, phi, owned.names[1], schema, held, finish.temperature, form
     )
     save_models([model], folder)
     way = find_method(owner.config.run.method).way(owner.config.mend.how).name

@@ -116,6 +116,7 @@ def words_of(config: Config) -> dict[str, tuple[str, str]]:
         "backbones": ("model.backbone", config.model.backbone),
         "rules": ("classifier.aggregate", config.classifier.aggregate),
         "messages": ("traffic.how", config.traffic.how),
+        "features": ("data.features", config.data.features),
         "privacy": ("privacy.level", "sums" if in_sums(config) else "open"),
     }
     if method == "fedsage":  # does not mend

@@ -16,6 +16,9 @@ mending = ["none", "copy", "classes", "subspace", "neighgen", "shared"]
 backbones = ["graphsage", "gcn", "gat", "propagate"]
 rules = ["mean", "median", "trimmed-mean", "krum"]
 messages = ["full", "whole", "low-rank"]
+# Forms of features. unit and auto need a few sums over all your nodes. "tfidf" tells the server
+# in how many nodes of all owners together each word occurs: add it if you want that.
+features = ["raw", "unit", "root", "log", "auto"]
 
 # Who may read your replies. open: the server sees each owner's replies. sums: it sees only
 # their sum over all owners. Kits for three or more owners come with sums only: add "open" for

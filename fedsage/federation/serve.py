@@ -13,13 +13,15 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.federation.beginning import begin_together
 from fedsage.federation.columns import count_nodes
+from fedsage.federation.features import agree_on_features, check_counted, form_of_sums, formed
 from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
+from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.mending.way import Way
 from fedsage.methods import Method, Outcome, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.agreement import ColumnScale, Finish, Joined, Step
+from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
@@ -53,6 +55,7 @@ def federated(method: Method, how: str) -> bool:
 def federated_parts(config: Config) -> tuple[Method, Way, Rule]:
     """Method, way of mending and rule; refuses what cannot be run between owners."""
     method, way, rule = chosen_by_name(config)
+    check_counted(config)
     if not federated(method, config.mend.how):
         could = [name for name in all_methods() if federated(find_method(name), "none")]
         raise ConfigError(
@@ -100,11 +103,13 @@ def serve(
         )
         exchange.agreed = plan
         exchange.agreed = plan = begin_together(exchange, plan, folder)
+        form = give_form(exchange, folder)
         give_scale(exchange, kept_scale(exchange, folder))
     way.check(plan)
     with watch.phase("training"), dense_threads(config.run.threads):
         journal = exchange.journal = journal_with_owners(exchange, folder)
-        Rounds(exchange, observe, engine.traffic, tuple(json.loads(first.names)))
+        names_of = tuple(json.loads(first.names))
+        Rounds(exchange, observe, engine.traffic, names_of, form=form)
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
         measured = measure(exchange, outcome.view)
@@ -116,10 +121,11 @@ def serve(
     facts = federated_facts(plan, method.name, named, outcome, missed, journal.resumed)
     shares = {"global": None, "local": share_of_hits(before, outcome.view)} if before else None
     facts = replace(facts, measured=[measured], least=HIDDEN_BELOW, before=shares)
+    facts = replace(facts, feature_form=form.name)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(
         plan.shape, outcome.classifier.phi, record.class_names,
-        temperature=measured.temperature,
+        temperature=measured.temperature, form=form,
     )  # fmt: skip
     save_models([model], folder)  # for runs that begin with it
     return Served(record, model)
@@ -145,6 +151,21 @@ def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:
     if journal.resumed:
         exchange.all(Site.restore, steps, everyone)
     return journal
+
+
+def give_form(exchange: Exchange, folder: Path) -> FeatureForm:
+    """Every owner gives its features the same form; agreed once when the run began."""
+    config = exchange.plan.config
+    if not formed(config):
+        return RAW
+    shelf = Shelf(folder, "features", durable=True)
+    sums = shelf.get(0, FeatureSums)
+    if sums is None:
+        sums = agree_on_features(exchange)
+        shelf.put(0, sums)
+    taken = exchange.all(Site.receive_form, sums, len(exchange.owners))
+    first = min(max(0, one.first) for one in taken.values())  # all have the same schema
+    return form_of_sums(config, sums, first)
 
 
 def kept_scale(exchange: Exchange, folder: Path) -> ColumnScale:

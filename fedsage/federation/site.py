@@ -15,13 +15,14 @@ from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import with_own_copies
 from fedsage.federation.beginning import begin, begun_with, own_earlier, remember_start
 from fedsage.federation.columns import COLUMNS, FEWEST, column_squares, column_sums
+from fedsage.federation.features import FEATURES, check_counted, formed, own_form
 from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
 from fedsage.federation.policy import Policy, check, read_policy, settings_in
-from fedsage.federation.words import what_leaves
+from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
+from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.graph.split import Split, split_labels
-from fedsage.mending.subspace import STEPS
 from fedsage.methods import find_method
 from fedsage.models.carried import Places
 from fedsage.models.parameters import parameters_of, sha256_of
@@ -30,10 +31,12 @@ from fedsage.protocol.agreement import (
     Able,
     Agreement,
     ColumnScale,
+    FeatureSums,
     Finish,
     Joined,
     Ready,
     Step,
+    WordsFrom,
 )
 from fedsage.protocol.chain import AGREED, RUN_NAME, Ledger
 from fedsage.protocol.door import Door, Record
@@ -51,28 +54,6 @@ from fedsage.threads import dense_threads
 
 LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that may come before the agreement
 LEAVES = "what-leaves.txt"
-
-
-def words_of_agreeing(config: Config) -> str:
-    """What leaves when agreeing; whether the number of training nodes does is a setting."""
-    about = (
-        "Once, at the start: the version of fedsage, a checksum of your schema with the names "
-        "of classes, the name and kind of every column with two bytes of a checksum of its "
-        "settings"
-    )
-    if in_sums(config):
-        few = f"if it is fewer than {told_nodes(config)}"
-        return f"{about}, and how many nodes you have {few}."
-    weighted = config.classifier.weighting == "nodes"
-    return (
-        f"{about}, and how many nodes you have"
-        f"{' and how many of them are for training' * weighted}."
-    )
-
-
-def told_nodes(config: Config) -> int:
-    """The most nodes that a setting depends on; see :func:`mending.subspace.rank_of`."""
-    return 2 * STEPS * config.mend.rank
 
 
 class Site:
@@ -108,6 +89,7 @@ class Site:
         self.door = Door(first, folder=runs / "unnamed", record=record or Ledger().append)
         self.config: Config | None = None
         self.scale: Scale | None = None
+        self.form: FeatureForm | None = None
         self._keeper: Keeper | None = None
         self.earlier: Earlier | None = None  # the run that the agreed one begins with
         self.places: Places | None = None
@@ -121,7 +103,7 @@ class Site:
             if self.door.about_masks(asked):
                 reply = asked.run(self.door.masks, request)
             elif name in JOINING:
-                reply = asked.run(self.owned if name in COLUMNS else self, request)
+                reply = asked.run(self.owned if name in OF_DATA else self, request)
             else:
                 reply = self.keeper.perform(asked, request)
             return self.door.let_out(asked, reply, lot)
@@ -147,6 +129,8 @@ class Site:
                 f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
                 f"{self.name} requires at least {FEWEST} (neighgen.min_batch)."
             )
+        check_counted(config)
+        self.form = None if formed(config) else RAW
         self.check_same_run(given, agreement.files)
         self.config, self.method = config, find_method(config.run.method)
         way = self.method.way(config.mend.how)
@@ -225,11 +209,24 @@ class Site:
                 )
         write_json(path, now)
 
+    @procedure(
+        phase="evaluation",
+        uses=Open,
+        leaves="Once, at the start: which of your features are words, as your schema says.",
+        when=formed,
+    )
+    def receive_form(self, sums: FeatureSums) -> WordsFrom:
+        """Find out the form of features from sums over all owners."""
+        self.form = own_form(self.plan.config, sums, self.owned)
+        return WordsFrom(self.form.first)
+
     @procedure(phase="evaluation", uses=Open)
     def receive_scale(self, scale: ColumnScale) -> Ready:
-        """Scale the columns, and get ready to train."""
+        """Scale the columns, give features their form, and get ready to train."""
+        if self.form is None:
+            raise ProtocolError(f"Owner {self.name} was not told the form of features.")
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
-        graph = self.owned.graph(self.scale)
+        graph = self.form.of_graph(self.owned.graph(self.scale))
         owner = self.method.owner(self.index, graph, self.split, self.plan)
         owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
@@ -279,12 +276,14 @@ class Site:
         if sha256_of(parameters_of(owner.model)) != finish.model:
             raise ProtocolError("it does not have the final classifier of the run")
         remember_start(owner, self.folder)
-        found = save_outcome(owner, self.name, self.owned, self.scale, finish, self.folder)
+        known = self.scale, self.form or RAW
+        found = save_outcome(owner, self.name, self.owned, *known, finish, self.folder)
         self.tell(f"The run is over. Predictions: {found}")
         return Ready()
 
 
-JOINING = procedures_in(Site.__module__, begin.module) | COLUMNS
+OF_DATA = COLUMNS | FEATURES
+JOINING = procedures_in(Site.__module__, begin.module) | OF_DATA
 
 
 def phase_of(step: Step) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedsage.config import Config
+from fedsage.mending.subspace import STEPS
 from fedsage.protocol.procedures import Procedure, in_sums
 
 NEVER = "Never: nodes, links, rows of features, single labels, predictions, your mended graph."
@@ -38,3 +39,25 @@ def what_leaves(
         f"What leaves this site in this run ({config.run.method}, preset "
         f"{config.run.preset}):\n{lines}\n{NEVER}\n{SUMS if in_sums(config) else OPEN}\n"
     )
+
+
+def words_of_agreeing(config: Config) -> str:
+    """What leaves when agreeing; whether the number of training nodes does is a setting."""
+    about = (
+        "Once, at the start: the version of fedsage, a checksum of your schema with the names "
+        "of classes, the name and kind of every column with two bytes of a checksum of its "
+        "settings"
+    )
+    if in_sums(config):
+        few = f"if it is fewer than {told_nodes(config)}"
+        return f"{about}, and how many nodes you have {few}."
+    weighted = config.classifier.weighting == "nodes"
+    return (
+        f"{about}, and how many nodes you have"
+        f"{' and how many of them are for training' * weighted}."
+    )
+
+
+def told_nodes(config: Config) -> int:
+    """The most nodes that a setting depends on; see :func:`mending.subspace.rank_of`."""
+    return 2 * STEPS * config.mend.rank

@@ -107,7 +107,7 @@ def by_igraph(
 
 @cache
 def igraph_core() -> Any:
-    """igraph's compiled module, without the package around it.
+    """The compiled module of igraph, without the package around it.
 
     The package imports matplotlib where it is installed, which takes half a second of every
     run. Whoever imports igraph later gets the same compiled module.

@@ -19,6 +19,7 @@ from torch import nn
 from fedsage.config import Kernel, ModelConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.files import write_atomically
+from fedsage.graph.forms import FORMS, RAW, FeatureForm
 from fedsage.graph.graph import Graph
 from fedsage.models.backbone import (
     BACKBONES,
@@ -51,6 +52,7 @@ class NodeClassifier:
     schema: Schema | None = None
     scale: Scale | None = None  # of the numbers it was trained on
     temperature: float = 1.0  # divides scores, so that probabilities are as sure as right
+    form: FeatureForm = RAW  # of the features that it was trained on
 
     def __repr__(self) -> str:
         """What it is, and what it takes and gives."""
@@ -89,7 +91,8 @@ class NodeClassifier:
     def to_pyg_module(self) -> nn.Module:
         """The same classifier with PyG's ``SAGEConv``: ``module(x, edge_index)`` gives logits.
 
-        A module of your own is given back as it is, with the trained weights.
+        It takes features in the form of training, ``model.form.of(x)``. A module of your own
+        is given back as it is, with the trained weights.
         """
         from fedsage.models.export import as_module, pyg_layer
 
@@ -98,7 +101,8 @@ class NodeClassifier:
     def to_onnx(self, path: Path | str) -> None:
         """Write the classifier as ONNX: ``x`` and ``edge_index`` in, ``logits`` out.
 
-        It takes graphs of any size. Every link must be listed in both directions.
+        ``x`` has the form of training, ``model.form.of(x)``. It takes graphs of any size.
+        Every link must be listed in both directions.
         """
         from fedsage.models.export import MeanLayer, as_module, write_onnx
 
@@ -110,6 +114,10 @@ class NodeClassifier:
         return build(self.shape, self.phi, "cpu", "torch")
 
     def fitting(self, graph: Graph) -> Graph:
+        """The graph with features in the form of training."""
+        return self.form.of_graph(self.checked(graph))
+
+    def checked(self, graph: Graph) -> Graph:
         """The same graph; refuses one with other features."""
         if graph.num_features != self.shape.num_features:
             raise DataError(
@@ -164,6 +172,8 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
     }
     if not is_ours(models[0].shape.model.backbone):
         card["own"] = {"sha256": source_of(models[0].shape.model.backbone)}
+    if (form := models[0].form).name != RAW.name:
+        card["features"] = card_of_form(form)
     if (schema := models[0].schema) is not None:
         card["schema"] = schema_content(schema)
     if (scale := models[0].scale) is not None:
@@ -201,11 +211,12 @@ def load_models(
         for phi in phis:
             build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
+        form = form_of_card(card)
         sure = [float(one) for one in card.get("temperatures", [1.0] * count)]
         if len(sure) != count or not all(0 < one < math.inf for one in sure):
             raise ValueError(f"temperatures {sure} for {count} models")
         return [
-            NodeClassifier(shape, phi, names, schema, scale, one)
+            NodeClassifier(shape, phi, names, schema, scale, one, form)
             for phi, one in zip(phis, sure, strict=True)
         ]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -259,6 +270,24 @@ def tables_of_card(card: dict[str, Any]) -> tuple[Schema | None, Scale | None]:
     if schema and scale and len(scale.mean) != len(schema.held_as("numbers")):
         raise ValueError(f"{len(scale.mean)} numbers are scaled, the schema has others")
     return schema, scale
+
+
+def card_of_form(form: FeatureForm) -> dict[str, Any]:
+    """The form of features, for a card."""
+    weights = [float(weight) for weight in form.weights]
+    return {
+        "form": form.name, "length": form.length, "first": form.first, "weights": weights
+    }  # fmt: skip
+
+
+def form_of_card(card: dict[str, Any]) -> FeatureForm:
+    """The form of features that a model was trained on; as they are if the card has none."""
+    if (held := card.get("features")) is None:
+        return RAW
+    if held["form"] not in FORMS:
+        raise ValueError(f"form '{held['form']}' of features, which this version does not know")
+    weights = np.array(held["weights"], dtype=np.float32)
+    return FeatureForm(held["form"], float(held["length"]), weights, int(held["first"]))
 
 
 def unreadable(folder: Path, error: Exception) -> DataError:

@@ -71,6 +71,40 @@ class ColumnScale:
 
 
 @message
+class FeatureLooks:
+    """D_i → S, then in :class:`FeatureSums`: what the words of all its nodes look like."""
+
+    rows: int  # nodes with words
+    length: int  # of their rows together, in whole numbers
+    values: int
+    others: int  # values that are not one
+    broken: int  # values that are not whole
+    negative: int  # values below zero
+
+
+@message
+class WordCounts:
+    """D_i → S: in how many of its nodes each feature is not zero."""
+
+    count: Int[Tensor, " d_x"]
+
+
+@message
+class FeatureSums:
+    """S → every D_i: the sums of both over all owners; a form of features follows from them."""
+
+    looks: FeatureLooks
+    counts: Int[Tensor, " d_x"]  # empty if they are not needed
+
+
+@message
+class WordsFrom:
+    """D_i → S: the form is known; the first feature that it applies to, as in the schema."""
+
+    first: int
+
+
+@message
 class Step:
     """S → D_i, after a restart: the point of the run to continue from."""
 

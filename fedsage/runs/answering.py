@@ -42,7 +42,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answering:
-    """One owner's nodes as they are queried when a run is over."""
+    """One owner's nodes as they are queried when a run is over.
+
+    Features have the form of training (``data.features``), because generated ones do too.
+    """
 
     owner: str
     ids: Sequence[str]  # what the owner calls its nodes
@@ -86,8 +89,7 @@ def shares_on(
 
     def asked(graph: Graph) -> Logits:
         stream = generator(how.seed, "query", how.number)
-        fitting = model.fitting(graph)
-        found = query(module, fitting, nodes, how.inference, how.fanouts, stream)
+        found = query(module, model.checked(graph), nodes, how.inference, how.fanouts, stream)
         return found.log_softmax(dim=1)
 
     with dense_threads(1), torch.no_grad():  # the same rounding wherever it is asked

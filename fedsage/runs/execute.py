@@ -18,6 +18,7 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
 from fedsage.evaluation.diagnostics import Mending, mending_quality
 from fedsage.evaluation.evaluate import Evaluation, evaluate
+from fedsage.graph.forms import pooled_form
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
@@ -118,7 +119,12 @@ def execute(
             f"run.engine is '{config.run.engine}', but this call trains in one process. Use "
             f"'fedsage run --engine {config.run.engine}', or leave the setting out."
         )
+    with watch.phase("load"):
+        first = owners.tables[0].words_from if owners.tables else 0
+        form = pooled_form(config.data.features, owners.subgraphs, first)
+        owners, graph = form.of_owners(owners), form.of_graph(graph) if graph else None
     setup = prepare(config, owners, graph, given.method, given.rule, given.secrets)
+    setup = replace(setup, form=form)
     check_recorded(setup, record)
     for words in setup.notes:
         observe(Event("warns", "load", words=words))
@@ -148,7 +154,7 @@ def execute(
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
     schema, scale = owners.tables or (None, None)
     models = [
-        NodeClassifier(shape, one.classifier.phi, names, schema, scale, how.temperature)
+        NodeClassifier(shape, one.classifier.phi, names, schema, scale, how.temperature, form)
         for one, how in zip(trained.outcomes, trained.measured, strict=True)
     ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)
@@ -203,6 +209,7 @@ def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
         out=out,
         measured=trained.measured,
         before=before_of(setup, trained),
+        feature_form=setup.form.name,
     )
 
 

@@ -35,7 +35,7 @@ def answers_for_new(model: NodeClassifier, held: Answering, new: NewRows) -> Col
     run, where its way of mending can make some.
     """
     assert model.scale is not None  # schema_for_new saw to it
-    rows = graph_of(new.tables, model.scale)
+    rows = model.fitting(graph_of(new.tables, model.scale))
     reach = model.module().reach
     if reach is not None and held.mended_by in ("neighgen", "shared"):
         reach = max(reach, len(held.neighgen.widths))

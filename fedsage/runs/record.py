@@ -96,6 +96,7 @@ class RunRecord:
     temperature: float = 1.0  # by which scores are divided; of local models the mean
     calibration_error: float | None = None  # on test nodes at their owners
     reliability: list[dict[str, float | None]] | None = None  # the same by probability
+    feature_form: str = "raw"  # the form that features took
     warnings: list[str] = field(default_factory=list)
     started_from: str | None = None  # the earlier run that it began with
     accuracy_before: dict[str, float | None] | None = None  # of that one, on these test nodes
@@ -124,6 +125,7 @@ class Facts:
     measured: Sequence[Measured] = ()
     least: int = 0  # counts of fewer nodes are hidden
     before: dict[str, float | None] | None = None  # accuracy of the classifier it began with
+    feature_form: str = "raw"
 
 
 def record_of(
@@ -171,6 +173,7 @@ def record_of(
         resumed=facts.resumed,
         started_from=config.run.start_from or None,
         accuracy_before=facts.before,
+        feature_form=facts.feature_form,
         **vars_of(at_owners(facts.measured, facts.least, facts.class_names), evaluated),
     )
 

@@ -11,6 +11,7 @@ import torch
 from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.attach import mend
+from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
 from fedsage.graph.partition import Partition, label_counts, with_splits
@@ -49,6 +50,7 @@ class Setup:
     splits: list[Split]
     seeds: list[int]  # that owners draw from
     notes: tuple[str, ...] = ()  # what has changed since the run that it begins with
+    form: FeatureForm = RAW  # that all features have
 
 
 def prepare(

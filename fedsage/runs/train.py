@@ -14,6 +14,7 @@ import numpy as np
 from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
+from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.mending.way import Way
 from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
@@ -76,6 +77,7 @@ def train(
             observe,
             traffic,
             class_names=owners[0].graph.class_names,
+            form=setup.form,
             owner=owners[0].id if setup.method.topology == "alone" else None,
             searching=owners if together else (),
         )
@@ -155,7 +157,7 @@ class Rounds:
         exchange: Its misses are taken out of it, and stand in the line of their round.
         observe: Gets the events.
         traffic: What crosses a boundary.
-        class_names: For the model in the event.
+        class_names: For the model in the event; so is ``form``.
         owner: Whose local model it is, where every owner trains its own.
         searching: Whose nodes may be the nearest to what others generate.
     """
@@ -168,9 +170,11 @@ class Rounds:
         class_names: tuple[str, ...] = (),
         owner: int | None = None,
         searching: Sequence[DataOwner] = (),
+        form: FeatureForm = RAW,
     ) -> None:
         self.exchange, self.observe, self.traffic = exchange, observe, traffic
         self.class_names, self.owner, self.searching = class_names, owner, searching
+        self.form = form
         journal = exchange.journal
         self.lines: list[dict[str, Any]] = (
             journal.lines if isinstance(journal, DiskJournal) else []
@@ -207,7 +211,7 @@ class Rounds:
         if record.classifier is None:
             return lambda: None
         shape, phi = self.exchange.plan.shape, record.classifier.phi
-        return lambda: NodeClassifier(shape, phi, self.class_names)
+        return lambda: NodeClassifier(shape, phi, self.class_names, form=self.form)
 
     def stop(self) -> None:
         """Let this be the last round of its phase."""

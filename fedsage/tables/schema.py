@@ -87,6 +87,11 @@ class Schema:
         return wide + len(self.features) - len(self.columns)
 
     @property
+    def words_from(self) -> int:
+        """The first column of X that holds a sparse feature; all later ones do too."""
+        return self.num_features - len(self.of_kind("sparse"))
+
+    @property
     def width_names(self) -> tuple[str, ...]:
         """A name for each of the d_x columns of X."""
         names = [name for f in self.columns for name in kind_of(f).width_names(f)]

@@ -25,6 +25,7 @@ HOSTILE: Mapping[str, Settings] = {
         "neighgen": {"hide_ratio": 0.999},
     },
     "1,000,000 directions": {"traffic": {"how": "low-rank", "rank": 10**6}},
+    "how many nodes have each word": {"data": {"features": "tfidf"}},
 }
 WITHIN: Mapping[str, Settings] = {
     "one training node in a thousand": {"data": {"train": 0.001}},
@@ -39,6 +40,7 @@ WITHIN: Mapping[str, Settings] = {
     "gradients over seven rows": {"mend": {"how": "neighgen"}, "neighgen": {"min_batch": 7}},
     "nine of ten nodes hidden": {"mend": {"how": "neighgen"}, "neighgen": {"hide_ratio": 0.9}},
     "4,000 directions": {"traffic": {"how": "low-rank", "rank": 4000}},
+    "how many nodes have each word": {"data": {"features": "tfidf"}},
 }  # the same, within the settings' limits: only an owner's policy refuses these
 ATTEMPT = Attempt(
     "hostile-settings",

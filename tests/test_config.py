@@ -120,6 +120,7 @@ OTHERS = {
         "words",
     ),  # where a name means something else, or a study fixes what it is about
     ("bench/runs.py", "two_at_a_time", "owners"),
+    ("federation/operate.py", "start", "wait"),
     ("bench/scale.py", "Case", "method"),
     ("cli/reproduce.py", "reproduce", "preset"),
     ("data/interop.py", "from_networkx", "features"),

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import deciding, options, show
 from fedsage.cli.between import (
     needs_nvflare,
     rehearse_into,
@@ -17,6 +17,7 @@ from fedsage.cli.between import (
     still_going,
 )
 from fedsage.cli.interrupted import Interrupted
+from fedsage.cli.kits import KitFolder
 from fedsage.cli.presence import status
 from fedsage.cli.progress import say
 from fedsage.cli.run import run_name, settled_for, unused_folder
@@ -26,9 +27,7 @@ app = typer.Typer(
     help="Train between owners on separate machines, over mutual TLS.", no_args_is_help=True
 )
 app.command()(status)
-KitFolder: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="KIT", help="folder of a party's startup kit")
-]
+app.add_typer(deciding.app)
 Coordinator: TypeAlias = Annotated[
     Path, typer.Option(metavar="KIT", help="folder of the coordinator's startup kit")
 ]

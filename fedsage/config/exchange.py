@@ -39,4 +39,7 @@ class FederationConfig(Section):
     deadline: float = Field(
         600.0, gt=0, le=10**7, description="seconds that an owner has to answer"
     )
+    wait: float = Field(
+        86400.0, ge=0, le=10**7, description="seconds to wait for owners' consent"
+    )
     min_owners: OrNone = Field(0, description="fewer answers stop the run; 0 means all owners")

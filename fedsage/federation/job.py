@@ -166,7 +166,7 @@ def follow(
     say: Callable[[str], None],
 ) -> int:
     """Report every round once, until the job is over; returns how many were reported."""
-    reported, silent, looks = 0, 0, 0
+    reported, silent, looks, told = 0, 0, 0, -WAITING
     while True:
         try:
             status = str(talk.get_job_meta(job).get("status", ""))
@@ -179,30 +179,32 @@ def follow(
             continue
         if any(word in status for word in ENDED):
             return reported
+        looks += 1
         if status == "RUNNING":
-            reported = report_new(talk, job, reported, on_line)
-        else:
-            looks += 1
-            if looks % WAITING == 0:
-                say(f"waiting to start; connected: {', '.join(connected(talk)) or 'nobody'}")
+            reported, waits = report_new(talk, job, reported, on_line)
+            if waits and looks - told >= WAITING:
+                say(waits)
+                told = looks
+        elif looks % WAITING == 0:
+            say(f"waiting to start; connected: {', '.join(connected(talk)) or 'nobody'}")
         time.sleep(POLL)
 
 
 def report_new(
     talk: Any, job: str, reported: int, on_line: Callable[[HistoryLine], None]
-) -> int:
-    """Report the server's new lines; returns how many have been reported now."""
-    lines = statistics(talk, job) or []
+) -> tuple[int, str]:
+    """Report the server's new lines; returns how many, and for whom the run waits."""
+    found = statistics(talk, job)
+    lines = json.loads(found["lines"]) if found else []
     for line in lines[reported:]:
         on_line(HistoryLine(**line))
-    return max(reported, len(lines))
+    return max(reported, len(lines)), found["waits"] if found else ""
 
 
-def statistics(talk: Any, job: str) -> list[dict[str, Any]] | None:
-    """The rounds that a job has done; None if no process works on it."""
+def statistics(talk: Any, job: str) -> dict[str, str] | None:
+    """What the controller of a job tells; None if no process works on it."""
     try:
-        stats = talk.show_stats(job, "server")
-        return list(json.loads(stats["server"][GROUP]["lines"]))
+        return dict(talk.show_stats(job, "server")["server"][GROUP])
     except Exception:  # whatever NVFlare raises between two states of a job
         return None
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, ProtocolError
 from fedsage.federation.columns import column_squares, column_sums
 from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Joined
@@ -25,17 +26,58 @@ def join(
     settings: str,
     files: Mapping[str, str],
     names: Sequence[str],
+    wait: float,
+    tell: Callable[[str], None],
 ) -> dict[OwnerId, Joined]:
     """Every owner joins, with the same features and classes as all others.
 
-    Absent owners are left out of the run. Owners compare versions themselves.
+    Absent owners and those that decline are left out of the run. Owners compare versions
+    themselves. For owners that have not decided yet the run waits ``wait`` seconds.
     """
     own = json.dumps(files)
     asked = {i: Agreement(run, i, version, settings, own) for i in exchange.owners}
-    joined = exchange.all(Site.agree, asked)
+    await_consent(exchange, asked, names, wait, tell)
+    joined = exchange.all(Site.agree, {i: asked[i] for i in exchange.owners})
     exchange.leave_out([i for i in exchange.owners if i not in joined])
     check_same_schema(joined, names)
     return joined
+
+
+def await_consent(
+    exchange: Exchange,
+    asked: Mapping[OwnerId, Agreement],
+    names: Sequence[str],
+    wait: float,
+    tell: Callable[[str], None],
+) -> None:
+    """Wait until owners have decided; continue with those that take part, if they suffice."""
+    start, open_, least = time.monotonic(), list(exchange.owners), exchange.engine.min_owners
+    lost: dict[OwnerId, str] = {}
+    while open_:
+        told = exchange.all(Site.consent, {i: asked[i] for i in open_}, 0)
+        missed = {miss.owner: miss.why for miss in exchange.misses}
+        lost |= {i: missed.get(i, "no answer") for i in open_ if i not in told}
+        lost |= {i: declined(one.words) for i, one in told.items() if one.decided > one.yes}
+        open_ = [i for i, one in told.items() if not one.decided]
+        waited = time.monotonic() - start
+        if open_ and waited > wait:
+            lost |= dict.fromkeys(open_, f"it has not decided within {wait:g} s")
+            open_ = []
+        if len(asked) - len(lost) < least:
+            why = " ".join(f"Owner {names[i]}: {words}." for i, words in lost.items())
+            raise ProtocolError(
+                f"Only {len(asked) - len(lost)} of {len(asked)} owners take part, but {least} "
+                f"are needed. {why}"
+            )
+        if open_:
+            who = ", ".join(names[i] for i in open_)
+            tell(f"waiting for the consent of {who}, for {waited:.0f} s now")
+    exchange.leave_out(list(lost))
+
+
+def declined(words: str) -> str:
+    """An owner's refusal, with its words if it gave any."""
+    return f"it declines to take part: {words.rstrip('.')}" if words else "it declines"
 
 
 def check_same_schema(joined: Mapping[OwnerId, Joined], names: Sequence[str]) -> None:

@@ -205,6 +205,7 @@ class FedSageController(Controller):  # type: ignore[misc]
         self.deadline, self.min_owners, self.command = deadline, min_owners, command
         self.files = files
         self.lines: list[dict[str, Any]] = []
+        self.waits = ""  # for whom the run waits
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to prepare."""
@@ -220,7 +221,8 @@ class FedSageController(Controller):  # type: ignore[misc]
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             if collector:
-                collector.set_info(GROUP, {"lines": json.dumps(self.lines)})
+                told = {"lines": json.dumps(self.lines), "waits": self.waits}
+                collector.set_info(GROUP, told)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """The whole run; its result is left where the coordinator can fetch it."""
@@ -251,6 +253,7 @@ class FedSageController(Controller):  # type: ignore[misc]
         rounds = {"training": config.classifier.rounds_c}
 
         def observe(event: Event) -> None:
+            self.waits = event.words if event.what == "waits" else ""
             if event.line is not None:
                 self.lines.append(asdict(event.line))
                 now.tell(round=event.round + 1)

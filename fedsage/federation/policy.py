@@ -245,6 +245,8 @@ def permitting(config: Config) -> str:
     changed: dict[str, Any] = {key: 10**9 for key in RULES if key.startswith("most.")}
     changed |= {key: 0 for key in RULES if key.startswith("fewest.")}
     changed |= {key: sorted({*RULES[key], word}) for key, (_, word) in words_of(config).items()}
+    changed |= {f"unasked.{key}": ["any"] for key in ("methods", "presets", "privacy", "files")}
+    changed["unasked.runs_a_day"] = 10**9
     for setting, values in numbers_in(config):
         if (key := f"ranges.{setting}") in RULES:
             changed[key] = [min(*RULES[key], *values), max(*RULES[key], *values)]

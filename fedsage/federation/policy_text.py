@@ -25,6 +25,19 @@ features = ["raw", "unit", "root", "log", "auto"]
 # runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
 privacy = ["open", "sums"]
 
+[unasked]
+# What you take part in without being asked, of all that this file allows. A run that one of
+# these lines does not cover waits for you: 'fedsage federation approve' shows what would leave.
+# As it stands, you are asked about every run. ["any"] covers whatever is allowed.
+# Methods with their way of mending, e.g. ["fedsage", "fedsage+subspace"].
+methods = []
+presets = ["paper", "best"]
+privacy = ["sums"]
+# Python files that you allowed, by SHA-256.
+files = []
+# Beyond this many runs in 24 hours you are asked, whatever the lines above say.
+runs_a_day = 4
+
 [fewest]
 # What leaves is a sum or a mean over your nodes. Over few nodes it would reveal single ones.
 training_nodes = 50
@@ -93,5 +106,6 @@ traffic.feedback = [0, 1]
 run.threads = [1, 64]
 run.workers = [1, 64]
 federation.deadline = [1, 604800]
+federation.wait = [0, 2592000]
 federation.min_owners = [0, 10000]
 """

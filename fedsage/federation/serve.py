@@ -30,7 +30,7 @@ from fedsage.protocol.messages import Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import in_sums
 from fedsage.protocol.server import Rule, share_of_hits
-from fedsage.runs.events import Observer, Stopwatch
+from fedsage.runs.events import Event, Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import chosen_by_name, plan_of
 from fedsage.runs.train import Rounds, run_method
@@ -93,7 +93,10 @@ def serve(
     watch, exchange = Stopwatch(observe), Exchange(engine)
     with watch.phase("load"):
         given = settings or config.model_dump_json()
-        joined = join(exchange, run, version, given, files or {}, names)
+        joined = join(
+            exchange, run, version, given, files or {}, names, config.federation.wait,
+            lambda words: observe(Event("waits", "load", words=words)),
+        )  # fmt: skip
         first = next(iter(joined.values()))
         sizes = [one.nodes for one in joined.values()]
         weights = {i: one.weight for i, one in joined.items() if one.weight}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,17 @@ from fedsage.checkpoint.owner import Keeper
 from fedsage.config import Config
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.federation.allowed import with_own_copies
-from fedsage.federation.beginning import begin, begun_with, own_earlier, remember_start
-from fedsage.federation.columns import COLUMNS, FEWEST, column_squares, column_sums
-from fedsage.federation.features import FEATURES, check_counted, formed, own_form
+from fedsage.federation.beginning import begin, begun_with, remember_start
+from fedsage.federation.columns import COLUMNS, column_squares, column_sums
+from fedsage.federation.consent import Decision, Terms, decision_on
+from fedsage.federation.features import FEATURES, formed, own_form
 from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
-from fedsage.federation.policy import Policy, check, read_policy, settings_in
+from fedsage.federation.policy import Policy, read_policy
+from fedsage.federation.proposal import Proposal, proposal_in
 from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.forms import RAW, FeatureForm
-from fedsage.graph.split import Split, split_labels
-from fedsage.methods import find_method
 from fedsage.models.carried import Places
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.privacy.keys import threshold_of
@@ -31,6 +30,7 @@ from fedsage.protocol.agreement import (
     Able,
     Agreement,
     ColumnScale,
+    Consent,
     FeatureSums,
     Finish,
     Joined,
@@ -38,7 +38,7 @@ from fedsage.protocol.agreement import (
     Step,
     WordsFrom,
 )
-from fedsage.protocol.chain import AGREED, RUN_NAME, Ledger
+from fedsage.protocol.chain import AGREED, Ledger
 from fedsage.protocol.door import Door, Record
 from fedsage.protocol.letters import Abroad
 from fedsage.protocol.masking import Identity, Masks
@@ -48,12 +48,13 @@ from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.rng import with_secret
 from fedsage.runs.earlier import Earlier
 from fedsage.runs.folder import SETTINGS
-from fedsage.runs.setup import plan_of
 from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
 
-LONGEST_AGREEMENT = 1 << 20  # bytes of the only message that may come before the agreement
+LONGEST_AGREEMENT = 1 << 20  # bytes of a message that may come before the agreement
+HELD, LOOK = 20.0, 0.2  # seconds that a question waits for the owner, and between two looks
 LEAVES = "what-leaves.txt"
+BEFORE = "before"  # the folder with the log of what was sent before a run was agreed
 
 
 class Site:
@@ -85,12 +86,13 @@ class Site:
     ) -> None:
         self.name, self.owned, self.runs, self.version = name, owned, runs, version
         self.tell, self.identity, self._policy, self.secret = tell, identity, policy, secret
-        first = {Site.agree.name: Site.agree}  # before anything else
-        self.door = Door(first, folder=runs / "unnamed", record=record or Ledger().append)
+        first = {one.name: one for one in (Site.consent, Site.agree)}  # before anything else
+        self.door = Door(first, folder=runs / BEFORE, record=record or Ledger().append)
         self.config: Config | None = None
         self.scale: Scale | None = None
         self.form: FeatureForm | None = None
         self._keeper: Keeper | None = None
+        self._told = ""
         self.earlier: Earlier | None = None  # the run that the agreed one begins with
         self.places: Places | None = None
 
@@ -108,42 +110,47 @@ class Site:
                 reply = self.keeper.perform(asked, request)
             return self.door.let_out(asked, reply, lot)
 
+    @procedure(
+        phase="evaluation",
+        uses=Open,
+        leaves="Before the run: whether you take part and, if not, the words you gave.",
+    )
+    def consent(self, agreement: Agreement) -> Consent:
+        """Whether the owner takes part; waits a little for one who has to decide."""
+        proposed, end = self.proposed(agreement), time.monotonic() + HELD
+        terms = self.terms(proposed)
+        while (found := self.decision(terms, proposed)) is None and time.monotonic() < end:
+            time.sleep(LOOK)
+        if found is None:
+            self.tell_once(
+                f"Run {agreement.run} waits for your decision: fedsage federation approve"
+            )
+            return Consent(decided=False, yes=False, words="")
+        return Consent(decided=True, yes=found.yes, words=found.words)
+
     @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing)
     def agree(self, agreement: Agreement) -> Joined:
-        """Compare versions, accept the settings, say in plain words what will leave."""
-        if self.config is not None:
-            raise PrivacyError(f"Owner {self.name} has already agreed to this run.")
-        if not RUN_NAME.fullmatch(agreement.run):
-            raise PrivacyError("The run's name may have only letters, digits and '-'.")
-        if agreement.version != self.version:
-            raise ConfigError(
-                f"The version differs: the server has fedsage {agreement.version}, owner "
-                f"{self.name} has {self.version}. Install the same one."
-            )
-        given = settings_in(agreement.settings)
+        """Accept the settings that the owner consents to, and say what will leave."""
+        proposed = self.proposed(agreement)
+        terms = self.terms(proposed)
+        found = self.decision(terms, proposed)
+        if found is None or not found.yes:
+            raise PrivacyError(f"Owner {self.name} has not consented to this run.")
         self.index, self.folder = agreement.owner, self.runs / agreement.run
-        self.split = self.allowed_split(given)
-        config = with_own_copies(given, json.loads(agreement.files), self.runs.parent)
-        if config.neighgen.min_batch < FEWEST:
-            raise PrivacyError(
-                f"The run asks for gradients over {config.neighgen.min_batch} rows; owner "
-                f"{self.name} requires at least {FEWEST} (neighgen.min_batch)."
-            )
-        check_counted(config)
+        goes_on = (self.folder / AGREED).exists()
+        enter(self.policy, self.runs.parent, agreement.run, proposed.rounds, goes_on)
+        proposed.check_same(self.name, self.owned.content, self.folder)
+        config = self.config = proposed.config
         self.form = None if formed(config) else RAW
-        self.check_same_run(given, agreement.files)
-        self.config, self.method = config, find_method(config.run.method)
-        way = self.method.way(config.mend.how)
-        features, names = self.owned.names
-        plan = plan_of(
-            config, self.method, way, features, len(names), [self.owned.num_nodes],
-            numbers=self.owned.num_numbers,
-        )  # fmt: skip
-        self.plan: Plan = begun_with(self, plan)
-        words = what_leaves(config, self.asks, json.loads(agreement.files))
-        write_atomically(self.folder / LEAVES, lambda file: file.write(words.encode()))
+        self.method, self.split, self.earlier = (
+            proposed.method,
+            proposed.split,
+            proposed.earlier,
+        )
+        self.plan: Plan = begun_with(self, proposed.plan)
+        write_atomically(self.folder / LEAVES, lambda file: file.write(terms.leaves.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
-        self.tell(words)
+        self.tell(terms.leaves)
         self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
         nodes, weight = self.owned.num_nodes, 1.0
         if in_sums(config):
@@ -154,60 +161,52 @@ class Site:
             self.door.masks = Masks(self.index, agreement.run, self.identity, least)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))
+        features, names = self.owned.names
         columns = json.dumps(self.owned.marks)
         return Joined(
             self.version, self.owned.sha256, features, len(names), nodes, weight,
             json.dumps(names), columns,
         )  # fmt: skip
 
-    def allowed_split(self, config: Config) -> Split:
-        """The split of nodes, once the owner's policy allows the run and it is counted."""
-        policy = self.policy
-        split = check(policy, config, self.name, lambda: self.drawn(config))
-        rounds = config.classifier.rounds_c + config.neighgen.rounds_gen
-        goes_on = (self.folder / AGREED).exists()
-        enter(policy, self.runs.parent, self.folder.name, rounds, goes_on)
-        return split
+    def proposed(self, agreement: Agreement) -> Proposal:
+        """The run that the server asks for, which the policy allows."""
+        if self.config is not None:
+            raise PrivacyError(f"Owner {self.name} has already agreed to this run.")
+        return proposal_in(
+            agreement, self.name, self.version, self.owned, self.policy, self.runs, self.secret,
+        )  # fmt: skip
 
-    def drawn(self, config: Config) -> Split:
-        """Its own split, or one that is drawn; as before for nodes of an earlier run."""
-        self.earlier = own_earlier(self.runs, config, self.name)
-        seed, y = with_secret(config.run.seed, self.secret), self.owned.y
-        drawn = split_labels(y, config.data.train, config.data.val, seed, self.index)
-        if self.earlier:
-            drawn = self.earlier.kept_split(drawn, self.name, self.owned.ids)
-        return self.owned.split or drawn
+    def terms(self, proposed: Proposal) -> Terms:
+        """What the owner is shown before it decides."""
+        words = what_leaves(proposed.config, self.asks(proposed.plan), proposed.files)
+        settings = proposed.given.model_dump(mode="json")
+        return Terms(proposed.run, settings, proposed.files, words)
+
+    def decision(self, terms: Terms, proposed: Proposal) -> Decision | None:
+        """What the owner decided; None if it still has to."""
+        return decision_on(self.runs.parent, terms, self.policy, proposed.given)
+
+    def tell_once(self, words: str) -> None:
+        """Tell the owner something, unless it was the last thing that was told."""
+        if words != self._told:
+            self._told = words
+            self.tell(words)
 
     @property
     def policy(self) -> Policy:
         """What runs may ask of this owner."""
         return self._policy or read_policy(self.runs.parents[1])
 
-    @property
-    def asks(self) -> list[Procedure[Any, Any, Any]]:
-        """What this owner may be asked in the agreed run."""
+    def asks(self, plan: Plan) -> list[Procedure[Any, Any, Any]]:
+        """What this owner may be asked in a run."""
         scaled = self.owned.num_numbers > 0
         columns = {column_sums.name, column_squares.name}
         before = [
             one
             for name, one in JOINING.items()
-            if (scaled or name not in columns) and one.when(self.plan.config)
+            if (scaled or name not in columns) and one.when(plan.config)
         ]
-        return [*before, *self.plan.asks.values()]
-
-    def check_same_run(self, config: Config, files: str) -> None:
-        """Refuse to continue a run whose settings or data have changed."""
-        settings = config.model_dump_json(exclude={"federation"}) + files
-        now = {"settings": sha256(settings.encode()).hexdigest(), "data": self.owned.content}
-        path = self.folder / AGREED
-        before = json.loads(path.read_text()) if path.exists() else now
-        for what, seen in now.items():
-            if before[what] != seen:
-                raise ConfigError(
-                    f"Owner {self.name} began this run with other {what} ({before[what][:12]}, "
-                    f"now {seen[:12]}). Restore them, or start a new run."
-                )
-        write_json(path, now)
+        return [*before, *plan.asks.values()]
 
     @procedure(
         phase="evaluation",

@@ -20,6 +20,15 @@ class Agreement:
 
 
 @message
+class Consent:
+    """D_i → S: whether D_i takes part in the run, once it has decided."""
+
+    decided: bool
+    yes: bool
+    words: str  # of an owner that declines
+
+
+@message
 class Joined:
     """D_i → S: what must be the same for all owners, and how much data there is."""
 

@@ -43,17 +43,17 @@ def too_late() -> None:
 class Event:
     """A phase begins or ends, training is ready to begin, or a round is over.
 
-    A warning is about the data, before training begins.
+    A warning is about the data, before training begins. A run waits for people.
     Callbacks of :func:`fedsage.run` are called after each round.
     """
 
-    what: Literal["begins", "ends", "warns", "ready", "round"]
+    what: Literal["begins", "ends", "warns", "waits", "ready", "round"]
     phase: str
     line: HistoryLine | None = None  # of a round
     kernel: str = ""  # when all is ready: the path that training takes
     carries: int = 0  # when all is ready: about how many bytes mending will exchange
     steps: float | None = None  # when all is ready: of an owner in a round, sent as changes
-    words: str = ""  # of a warning
+    words: str = ""  # of a warning, or for whom the run waits
     _model: Callable[[], NodeClassifier | None] = no_model
     _stop: Callable[[], None] = too_late
 

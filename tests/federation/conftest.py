@@ -32,6 +32,10 @@ TINY = policy_in(
             "fewest.validation_nodes": 4,
             "most.starts_of_a_run": 999,
             "ranges.neighgen.min_batch": [2, 999],
+            "unasked.methods": ["any"],
+            "unasked.privacy": ["any"],
+            "unasked.files": ["any"],
+            "unasked.runs_a_day": 999,
         }
     )
 )  # of owners as small as those below

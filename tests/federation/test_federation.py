@@ -24,6 +24,7 @@ from fedsage.federation.operate import start, stop
 from fedsage.federation.processes import lost_its_gate, process_of
 from fedsage.federation.rehearse import rehearsal
 from fedsage.federation.rundir import run_into
+from fedsage.federation.site import BEFORE
 from fedsage.federation.verify import verified
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
@@ -83,12 +84,13 @@ def test_in_process_and_federation_give_the_same_model(
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"result.json", "history.jsonl", "model.json", "model.safetensors"} <= files
     for name in OWNERS:
-        (folder,) = (party(coordinator, name).ours / "runs").iterdir()
+        folder = newest_run(coordinator, name)
         held = {path.name for path in folder.iterdir()}
         assert {"predictions.csv", "model.safetensors", "sent.jsonl", "what-leaves.txt"} <= held
         sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
         assert {one["type"] for one in sent} >= {"Joined", "Change", "Hits"}
-        (log,) = verified(party(coordinator, name))
+        before, log = verified(party(coordinator, name))
+        assert before.run == BEFORE and before.wrong is None and before.lines > 0
         assert log.wrong is None and log.lines == len(sent) and log.note is None
         assert log.bytes == sum(one.get("bytes", 0) for one in sent) > 0
 
@@ -112,8 +114,8 @@ def test_hidden_sums_between_processes_give_the_same_model_and_answers(
 
 
 def newest_run(coordinator: Kit, name: str) -> Path:
-    runs = (party(coordinator, name).ours / "runs").iterdir()
-    return max(runs, key=lambda folder: (folder / "queries.json").stat().st_mtime)
+    ended = (party(coordinator, name).ours / "runs").glob("*/queries.json")
+    return max(ended, key=lambda file: file.stat().st_mtime).parent
 
 
 def check_answers(coordinator: Kit, hospitals: Path, here: Path) -> None:

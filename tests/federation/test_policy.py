@@ -15,6 +15,7 @@ from fedsage.data.load import load
 from fedsage.data.npz import save_graph
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, PrivacyError
+from fedsage.federation.consent import asked_of, decide
 from fedsage.federation.ledger import DAY, LEDGER, enter
 from fedsage.federation.policy import (
     DEFAULT,
@@ -42,6 +43,7 @@ from fedsage.protocol.wire import encode
 from fedsage.registry import Registry
 
 MakeSite = Callable[[], Site]
+UNASKED = {"unasked.methods": ["any"], "unasked.privacy": ["any"], "unasked.runs_a_day": 99}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,12 @@ def enough(train: int, val: int):  # type: ignore[no-untyped-def]
     return Split(np.arange(train), np.arange(val), np.arange(3))
 
 
-def test_an_honest_run_is_agreed_to_with_the_default_policy(site: MakeSite) -> None:
+def test_an_honest_run_is_agreed_to_once_the_owner_approves(site: MakeSite) -> None:
+    with pytest.raises(PrivacyError, match="has not consented"):
+        ask(site(), {})
+    asked = asked_of(site().runs.parent)
+    assert asked is not None and "What leaves this site" in asked.terms.leaves
+    decide(site().runs.parent, asked.terms.sha256, True)
     ask(site(), {})
     assert json.loads((site().runs.parent / LEDGER).read_text())["runs"][0]["rounds"] == 70
 
@@ -221,7 +228,7 @@ def test_a_rehearsal_permits_itself_whatever_its_settings_are() -> None:
 def test_runs_and_rounds_are_counted_and_a_resumed_run_is_none(
     site: MakeSite, tmp_path: Path
 ) -> None:
-    write(tmp_path, **{"most.runs_a_day": 2, "most.starts_of_a_run": 3})
+    write(tmp_path, **UNASKED, **{"most.runs_a_day": 2, "most.starts_of_a_run": 3})
     for run in ("a", "b", "a", "a"):
         ask(site(), {}, run)
     with pytest.raises(PrivacyError, match=r"3 runs in 24 hours .*most.runs_a_day = 2"):

@@ -17,7 +17,7 @@ from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.federation.allowed import allow, checksums_of, with_own_copies
 from fedsage.federation.serve import Served, federated, serve
-from fedsage.federation.site import Site
+from fedsage.federation.site import BEFORE, Site
 from fedsage.graph.graph import Graph
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.mending.subspace import (
@@ -108,7 +108,8 @@ def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None
         config_for("fedsage+neighgen"), engine, NAMES, "r1", "1.0", tmp_path / "s", ignore_event
     )
     for i, name in enumerate(NAMES):
-        lines = (tmp_path / name / "r1" / "sent.jsonl").read_text().splitlines()
+        logs = [tmp_path / name / run / "sent.jsonl" for run in (BEFORE, "r1")]
+        lines = [line for log in logs for line in log.read_text().splitlines()]
         sent = [json.loads(line) for line in lines]
         assert [one["procedure"] for one in sent] == [p for j, p in engine.log if j == i]
         assert all(len(one["sha256"]) == 64 and one["bytes"] > 0 for one in sent)
@@ -475,7 +476,8 @@ def test_a_user_s_way_of_mending_works_where_everyone_has_allowed_it(
         folder = tmp_path / name / "runs" / "r"
         assert "the sum of your training rows" in (folder / "what-leaves.txt").read_text()
         sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
-        assert [one["procedure"] for one in sent] == [p for j, p in engine.log if j == i]
+        asked = [p for j, p in engine.log if j == i and p != "consent"]
+        assert [one["procedure"] for one in sent] == asked
         (rows,) = [one for one in sent if one["type"] == "Rows"]
         assert rows["shapes"] == [[1], [engine.sites[i].plan.d_x]]
         mended = load_graph(folder / "mended.npz")

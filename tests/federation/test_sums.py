@@ -61,7 +61,7 @@ def test_nobody_s_number_of_nodes_is_told(sites: Make, tmp_path: Path) -> None:
         config.model_copy(update={"mend": few}), engine, NAMES, "r", "1.0", tmp_path / "s",
         ignore_event,
     )  # fmt: skip
-    first = [frame for _, frame in engine.frames[:3]]
+    first = [frame for _, frame in engine.frames[3:6]]
     told = [decode(Site.agree.reply, frame) for frame in first]
     assert {one.nodes for one in told} == {32} and {one.weight for one in told} == {0.0}
     sizes = [site.owned.num_nodes for site in everyone]

@@ -20,7 +20,7 @@ app = typer.Typer()
 def shown(kit: Path) -> tuple[Path, Asked]:
     """The request that waits at an owner, printed; and the folder it is in."""
     from fedsage.federation.consent import asked_of
-    from fedsage.federation.kits import open_kit
+    from fedsage.federation.kit import open_kit
 
     opened = open_kit(kit)
     if opened.role != "owner":

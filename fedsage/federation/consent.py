@@ -16,9 +16,9 @@ from typing import Any
 
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.ledger import DAY, LEDGER, entries, locked
+from fedsage.federation.ledger import DAY, LEDGER, entries
 from fedsage.federation.policy import PLUS, Policy, as_toml, flat, words_of
-from fedsage.files import write_json
+from fedsage.files import locked, write_json
 from fedsage.registry import is_file
 
 CONSENT = "consent.json"  # in a kit: what is asked, and what was decided

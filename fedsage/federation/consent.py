@@ -168,7 +168,7 @@ def asked_of(folder: Path) -> Asked | None:
 
 
 def decide(
-    folder: Path, shown: str, yes: bool, words: str = "", always: bool = False
+    folder: Path, shown: str, yes: bool, because: str = "", always: bool = False
 ) -> Decision:
     """Record the owner's decision on what it was shown.
 
@@ -176,7 +176,7 @@ def decide(
         folder: Of the kit's own files.
         shown: The checksum of the terms that the owner has seen.
         yes: Whether it takes part.
-        words: For the coordinator.
+        because: Words for the coordinator.
         always: Whether later runs that differ only in name and seed need not ask again.
     """
     with locked(folder / CONSENT):
@@ -189,7 +189,7 @@ def decide(
                 f"What is asked has changed since you were shown it (run {terms.run}). Nothing "
                 "was decided: look at it again."
             )
-        said = words.strip()[:LONGEST]
+        said = because.strip()[:LONGEST]
         made = Decision(
             terms.run, terms.sha256, terms.kind, yes, always and yes, said, time.time()
         )

@@ -254,5 +254,7 @@ def procedure(
 
 
 def procedures_in(*modules: str) -> dict[str, Procedure[Any, Any, Any]]:
-    """The procedures in those modules, by name."""
-    return {name: one for (file, name), one in PROCEDURES.items() if file in modules}
+    """The procedures in those modules, by name; in their order, whatever was imported first."""
+    found = [(file, name) for file, name in PROCEDURES if file in modules]
+    ordered = sorted(found, key=lambda one: modules.index(one[0]))
+    return {name: PROCEDURES[file, name] for file, name in ordered}

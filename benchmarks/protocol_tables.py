@@ -16,6 +16,7 @@ from typing import Any
 from fedsage.config import load_config
 from fedsage.federation.site import JOINING
 from fedsage.mending.way import WAYS
+from fedsage.methods import METHODS
 from fedsage.protocol.masking import make_keys
 from fedsage.protocol.messages import MESSAGES, Ask
 from fedsage.protocol.procedures import Procedure, in_full, in_whole_numbers, procedures_in
@@ -35,6 +36,10 @@ def groups() -> Iterator[tuple[str, dict[str, Procedure[Any, Any, Any]]]]:
     for name, entry in sorted(WAYS.ours().items()):
         if entry.thing.asks:
             yield f"`{name}`", entry.thing.asks
+    for name, one in sorted(METHODS.ours().items()):
+        found = procedures_in(*one.thing.modules)
+        if own := {key: made for key, made in found.items() if key not in TRAINING}:
+            yield f"method `{name}`", own
     yield "between machines", JOINING
     yield "where sums are hidden", procedures_in(make_keys.module)
 
@@ -69,6 +74,7 @@ def procedures() -> Rows:
 def messages() -> Rows:
     """What may cross an owner's boundary."""
     yield "message", "file", "who → whom, and what", "fields"
+    METHODS.ours()  # all of them are imported, with their messages
     ours = [one for one in MESSAGES if one.__module__.startswith("fedsage.")]
     for kind in sorted(
         ours, key=lambda one: (one.__module__ != Ask.__module__, one.__module__)

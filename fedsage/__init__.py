@@ -34,12 +34,16 @@ if TYPE_CHECKING:
     from fedsage.models.backbone import backbone as backbone
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
+    from fedsage.models.train import LocalTerm as LocalTerm
+    from fedsage.protocol.averaging import ByModels as ByModels
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
     from fedsage.protocol.messages import Mended as Mended
     from fedsage.protocol.messages import message as message
     from fedsage.protocol.owner import DataOwner as DataOwner
+    from fedsage.protocol.personal import Personal as Personal
+    from fedsage.protocol.personal import PersonalOwner as PersonalOwner
     from fedsage.protocol.procedures import Open as Open
     from fedsage.protocol.procedures import Sealed as Sealed
     from fedsage.protocol.procedures import Summed as Summed
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
 HOME = {
     "Ask": "fedsage.protocol.messages",
     "Backbone": "fedsage.models.backbone",
+    "ByModels": "fedsage.protocol.averaging",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",
@@ -73,11 +78,14 @@ HOME = {
     "Graph": "fedsage.graph.graph",
     "History": "fedsage.runs.result",
     "HistoryLine": "fedsage.runs.events",
+    "LocalTerm": "fedsage.models.train",
     "Mended": "fedsage.protocol.messages",
     "Method": "fedsage.methods",
     "NodeClassifier": "fedsage.models.classifier",
     "Open": "fedsage.protocol.procedures",
     "Partition": "fedsage.graph.partition",
+    "Personal": "fedsage.protocol.personal",
+    "PersonalOwner": "fedsage.protocol.personal",
     "RunResult": "fedsage.runs.result",
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
-from fedsage.protocol.averaging import averaging_of
+from fedsage.protocol.averaging import ByModels, averaging_of
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.messages import NO_HITS, Ask, Classifier, Hits, OwnerId, View
+from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
-from fedsage.protocol.server import Rule, average, share_of_hits
+from fedsage.protocol.personal import PersonalOwner
+from fedsage.protocol.server import Rule, average
 from fedsage.registry import Registry, is_file, run_file
+from fedsage.rounds import Outcome, Queries, Selection, in_rounds
 
-Selection: TypeAlias = Literal["validation", "last"]
-Queries: TypeAlias = Literal["auto"] | View
 Topology: TypeAlias = Literal["federated", "alone", "whole"]
-VIEWS: tuple[View, ...] = ("both", "mended", "plain")
 AS_SET = "as mend.how says"
 PLUS = "fedsage+"  # a way of mending may follow
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A classifier, its round, and how it did at the owners."""
-
-    classifier: Classifier
-    round: int
-    validation: float  # accuracy over all owners' validation nodes
-    view: View  # which of its graphs an owner should query
-    hits: dict[OwnerId, Hits]  # on each owner's test nodes and its own graph, if known
-    tested: Hits = NO_HITS  # on all of them
+ETAS = {"classifier.eta": (3e-3, 1e-2, 1e-3)}  # what every method may try; the first is usual
 
 
 @runtime_checkable
@@ -72,69 +59,29 @@ def fedsage(
     With ``classifier.patience`` training ends after so many rounds without a better accuracy
     on validation nodes.
     """
-    journal = exchange.journal
-    start = journal.start if journal.start.phase == "training" else Progress("training", 0)
-    classifier = start.classifier if start.classifier.phi else classifier
-    best = Outcome(
-        start.best if start.best.phi else classifier,
-        start.best_round, start.best_validation, start.best_view, {},
-    )  # fmt: skip
-    top = Top(start.top_round, start.top_validation)
-    patience = exchange.plan.config.classifier.patience
-    server = averaging_of(exchange, rule)
-    server.start(classifier)
-    last = start.t - 1
-    for t in exchange.rounds(rounds_c, start.t):
-        if top.waited(last, patience):
-            break
-        classifier, loss, hits = server.round(t, keep=best.round == last >= 0)
-        validation = validation_of(hits, queries)
-        counted = hits.total > 0
-        if counted and validation > top.validation:
-            top = Top(t, validation)
-        if not (counted and selection == "validation") or validation > best.validation:
-            best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
-        exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
-        journal.keep(progress_of(classifier, t + 1, best, top))
-        last = t
-    server.end(best.classifier, best.round, last=last)
-    tested, each = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))
-    return replace(best, hits=each, tested=tested)
+    how = rounds_c, selection, queries
+    return in_rounds(averaging_of(exchange, rule), exchange, classifier, *how)
 
 
 @dataclass(frozen=True, slots=True)
-class Top:
-    """The best accuracy on validation nodes so far, and the round that had it."""
+class LoopWith:
+    """The loop of :func:`fedsage` with another server's side of training."""
 
-    round: int
-    validation: float
+    server: type[ByModels]
 
-    def waited(self, last: int, patience: int) -> bool:
-        """Whether ``patience`` rounds up to ``last`` were no better; never if it is 0."""
-        return 0 < patience <= last - self.round and self.round >= 0
-
-
-def progress_of(classifier: Classifier, t: int, best: Outcome, top: Top) -> Progress:
-    """The progress of FedSage after ``t`` rounds."""
-    other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
-    return Progress(
-        "training", t, {}, classifier, other, best.round, best.validation, best.view,
-        top.round, top.validation,
-    )  # fmt: skip
-
-
-def validation_of(hits: Hits, queries: Queries) -> float:
-    """Accuracy on validation nodes: on the graph that is queried, or the mean of both."""
-    if queries == "auto":
-        return (share_of_hits(hits, "plain") + share_of_hits(hits, "mended")) / 2
-    return share_of_hits(hits, queries)
-
-
-def view_to_ask(hits: Hits, queries: Queries) -> View:
-    """The view to query, as set or as chosen by validation nodes."""
-    if queries == "auto":
-        return max(VIEWS, key=lambda view: share_of_hits(hits, view))
-    return queries
+    def __call__(
+        self,
+        exchange: Exchange,
+        classifier: Classifier,
+        *,
+        rounds_c: int,
+        selection: Selection,
+        queries: Queries,
+        rule: Rule = average,
+    ) -> Outcome:
+        """Train, and return the outcome."""
+        how = rounds_c, selection, queries
+        return in_rounds(self.server(exchange, rule), exchange, classifier, *how)
 
 
 def fedsage_plus(
@@ -170,6 +117,9 @@ class Method:
 
     ``mends`` is a way of mending, or ``AS_SET``. With ``topology="alone"`` every owner runs the
     loop by itself (LocSage); with ``"whole"`` there is one owner, which holds G (GlobSage).
+    ``options`` are settings of its own, ``--set method.NAME=VALUE``. ``search`` is what may be
+    tried for it, by setting; the first value is the usual one. ``resumes`` says whether owners
+    keep no more from round to round than those of FedSage do.
     """
 
     name: str
@@ -177,6 +127,9 @@ class Method:
     owner: type[DataOwner] = DataOwner
     topology: Topology = "federated"
     mends: str = "none"
+    options: Mapping[str, float] = field(default_factory=dict)
+    search: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: ETAS)
+    resumes: bool = True
 
     def __post_init__(self) -> None:
         """Refuse impossible combinations."""
@@ -187,20 +140,65 @@ class Method:
         """How it mends; ``how`` is the setting."""
         return WAYS.find(how if self.mends == AS_SET else self.mends).thing
 
+    @property
+    def personal(self) -> bool:
+        """Whether every owner ends with a classifier of its own."""
+        return issubclass(self.owner, PersonalOwner)
 
-METHODS: Registry[Method] = Registry("method", "method", "fedsage.methods")
-T = TypeVar("T", bound=Loop | type[DataOwner])
+    @property
+    def sees_models(self) -> bool:
+        """Whether the server must see each owner's classifier as it is."""
+        return isinstance(self.train, LoopWith)
+
+    @property
+    def modules(self) -> list[str]:
+        """Where its procedures are written."""
+        server = self.train.server.__mro__ if isinstance(self.train, LoopWith) else ()
+        kinds = [kind.__module__ for kind in (*self.owner.__mro__, *server)]
+        return [*kinds, getattr(self.train, "__module__", "")]
 
 
-def method(name: str, *, topology: Topology = "federated", mends: str = "none") -> Any:
-    """Register a method: decorates a loop or a kind of owner; see :class:`Method`."""
+METHODS: Registry[Method] = Registry("method", "method", "fedsage.methods", "fedsage.rivals")
+T = TypeVar("T", bound=Loop | type[DataOwner] | type[ByModels])
+
+
+def method(
+    name: str,
+    *,
+    topology: Topology = "federated",
+    mends: str = "none",
+    owner: type[DataOwner] = DataOwner,
+    options: Mapping[str, float] | None = None,
+    search: Mapping[str, tuple[Any, ...]] | None = None,
+    resumes: bool = True,
+) -> Any:
+    """Register a method: decorates a kind of owner, a server's side, or a loop.
+
+    Args:
+        name: For ``--method``.
+        topology: Who trains together; see :class:`Method`.
+        mends: The way of mending that comes first.
+        owner: The kind of owner, if a server's side or a loop is decorated.
+        options: Settings of its own with their usual values: ``--set method.NAME=VALUE``.
+        search: What ``fedsage arena`` may try, by setting, beside the learning rate.
+        resumes: Whether its owners keep nothing else from round to round than those of FedSage
+            do, so that a run that was stopped can go on. One with a server's side or a loop of
+            its own starts again.
+    """
     if is_file(mends):
         raise ConfigError(f"Method '{name}' mends by a file, {mends}. Name a way of mending.")
+    tried = {**(search or {}), **ETAS}
+    own = dict(options or {})
 
     def register(thing: T) -> T:
-        loop: Any = fedsage if isinstance(thing, type) else thing
-        owner: Any = thing if isinstance(thing, type) else DataOwner
-        METHODS.add(name, Method(name, loop, owner, topology, mends), thing)
+        kind: Any = owner
+        loop: Any = thing
+        if isinstance(thing, type) and issubclass(thing, DataOwner):
+            kind, loop = thing, fedsage
+        elif isinstance(thing, type):
+            loop = LoopWith(thing)
+        made = Method(name, loop, kind, topology, mends, own, tried, resumes)
+        METHODS.add(name, made, thing)
         return thing
 
     return register

@@ -39,10 +39,11 @@ class Registry(Generic[T]):
         what: What to call one of them in an error.
         decorator: How a user registers one.
         home: The module, or the package of the modules, where ours are registered.
+        also: Another such package.
     """
 
-    def __init__(self, what: str, decorator: str, home: str) -> None:
-        self.what, self.decorator, self.home = what, decorator, home
+    def __init__(self, what: str, decorator: str, home: str, also: str = "") -> None:
+        self.what, self.decorator, self.home, self.also = what, decorator, home, also
         self.entries: dict[tuple[str, str], Entry[T]] = {}  # by the user's file and the name
 
     def add(self, name: str, thing: T, said_by: object) -> None:
@@ -72,9 +73,10 @@ class Registry(Generic[T]):
 
     def ours(self) -> Mapping[str, Entry[T]]:
         """What can be chosen by name alone."""
-        home = import_module(self.home)
-        for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
-            import_module(f"{self.home}.{found.name}")
+        for place in filter(None, (self.home, self.also)):
+            home = import_module(place)
+            for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
+                import_module(f"{place}.{found.name}")
         return {name: entry for (file, name), entry in self.entries.items() if not file}
 
     def find(self, name: str) -> Entry[T]:

@@ -8,10 +8,11 @@ from fedsage.config import Config, load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.methods import Outcome, fedsage_plus
+from fedsage.methods import fedsage_plus
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.owner import DataOwner
+from fedsage.rounds import Outcome
 from fedsage.runs.setup import Setup, data_owners, prepare
 
 SMALL: dict[str, dict[str, Any]] = {

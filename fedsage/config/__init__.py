@@ -21,7 +21,7 @@ from fedsage.config.kinds import (
     Section,
 )
 from fedsage.config.mending import LinksConfig, MendConfig, NeighGenConfig
-from fedsage.config.training import ClassifierConfig, ModelConfig, RunConfig
+from fedsage.config.training import ClassifierConfig, MethodConfig, ModelConfig, RunConfig
 from fedsage.errors import ConfigError, nearest
 from fedsage.layering import Settings, explained, overlaid, renamed
 from fedsage.presets import PRESETS, RENAMED, Preset
@@ -38,6 +38,7 @@ __all__ = [
     "Kernel",
     "LinksConfig",
     "MendConfig",
+    "MethodConfig",
     "ModelConfig",
     "NeighGenConfig",
     "Norm",
@@ -62,6 +63,7 @@ class Config(Section):
     synthetic: SyntheticConfig = SyntheticConfig()
     model: ModelConfig = ModelConfig()
     classifier: ClassifierConfig = ClassifierConfig()
+    method: MethodConfig = MethodConfig()
     mend: MendConfig = MendConfig()
     neighgen: NeighGenConfig = NeighGenConfig()
     traffic: TrafficConfig = TrafficConfig()

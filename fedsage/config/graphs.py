@@ -48,3 +48,6 @@ class EvaluationConfig(Section):
     """How nodes are queried."""
 
     inference: Inference = Field("sampled", description="neighborhoods that queries use")
+    models: Literal["main", "both"] = Field(
+        "main", description="both: measure the shared model and every owner's own"
+    )

@@ -93,3 +93,18 @@ class RunConfig(Section):
     kernel: Kernel = Field("auto", description="compiled training step if possible, or torch's")
     threads: Threads = Field(1, description="for dense products; results may depend on it")
     workers: Threads = Field(1, description="owners at a time; results do not depend on it")
+
+
+class MethodConfig(Section, extra="allow"):
+    """Settings that a method has for itself, as it names them; 'fedsage methods' lists them."""
+
+    __pydantic_extra__: dict[str, float]
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By name."""
+        return dict(self.__pydantic_extra__)
+
+    def __getitem__(self, name: str) -> float:
+        """One of them."""
+        return self.values[name]

@@ -7,12 +7,13 @@ from pathlib import Path
 from fedsage.data.owned import Owned
 from fedsage.errors import ProtocolError
 from fedsage.graph.forms import FeatureForm
-from fedsage.methods import VIEWS, find_method
+from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import parameters_of
 from fedsage.protocol.agreement import Finish
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner
+from fedsage.rounds import VIEWS
 from fedsage.runs.answering import answering_of, save_answering
 from fedsage.runs.predictions import save_predictions
 from fedsage.tables.tables import Scale

@@ -18,7 +18,7 @@ from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
 from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.mending.way import Way
-from fedsage.methods import Method, Outcome, all_methods, find_method
+from fedsage.methods import Method, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined, Step
@@ -30,6 +30,7 @@ from fedsage.protocol.messages import Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import in_sums
 from fedsage.protocol.server import Rule, share_of_hits
+from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import chosen_by_name, plan_of

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
-from fedsage.graph.sampling import node_batches, sample_hops
+from fedsage.graph.sampling import Hop, node_batches, sample_hops
 from fedsage.models.backbone import Backbone, feature_rows
 from fedsage.models.losses import classification_loss
+from fedsage.models.parameters import Inputs
 from fedsage.shapes import NodeIds
 
 ClassWeights: TypeAlias = Float[torch.Tensor, " d_y"]
+
+
+class LocalTerm:
+    """What a method adds to a step of local training: this one adds nothing.
+
+    A step is: ``before``, the logits and their loss, plus ``loss``, the gradients, then
+    ``gradients``, and the optimizer's step.
+    """
+
+    def before(self) -> None:
+        """Called before the logits are computed."""
+
+    def loss(self, rows: Inputs, hops: Sequence[Hop]) -> Float[Tensor, ""] | float:
+        """A term of the loss of a batch."""
+        return 0.0
+
+    def gradients(self) -> None:
+        """Called when every weight has its gradient."""
 
 
 def train_epoch(
@@ -26,15 +47,18 @@ def train_epoch(
     classifier: ClassifierConfig,
     generator: np.random.Generator,
     class_weights: ClassWeights | None = None,
+    term: LocalTerm | None = None,
 ) -> float:
     """One pass over ``nodes`` in batches, one step for each; returns the mean loss.
 
     By compiled code if the model has any, else by torch. Both make the same draws and follow
-    the same formulas; they differ by rounding. There is no compiled code for class weights.
+    the same formulas; they differ by rounding. There is no compiled code for class weights,
+    nor for a term of a method's own.
     """
-    if model.chosen_kernel == "fused" and class_weights is None:
+    if model.chosen_kernel == "fused" and class_weights is None and term is None:
         return model.compiled_epoch(optimizer, graph, nodes, classifier, generator)
-    return torch_epoch(model, optimizer, graph, nodes, classifier, generator, class_weights)
+    given = graph, nodes, classifier, generator, class_weights, term
+    return torch_epoch(model, optimizer, *given)
 
 
 def torch_epoch(
@@ -45,8 +69,10 @@ def torch_epoch(
     classifier: ClassifierConfig,
     generator: np.random.Generator,
     class_weights: ClassWeights | None = None,
+    term: LocalTerm | None = None,
 ) -> float:
     """The readable reference, for any model and device."""
+    own = term or LocalTerm()
     y = torch.from_numpy(graph.y[nodes]).to(model.device)
     fanouts = classifier.fanouts if model.trains_on_links else ()
     weights = None if class_weights is None else class_weights.to(model.device)
@@ -55,10 +81,13 @@ def torch_epoch(
         hops = sample_hops(graph, nodes[batch], fanouts, generator)
         inputs = hops[0].inputs if hops else nodes[batch]
         rows = feature_rows(graph.x, inputs, model.device)
+        own.before()
         logits = model.on_hops(rows, hops, generator)
         loss = classification_loss(logits, y[torch.from_numpy(batch)], weights)
+        loss = loss + own.loss(rows, hops)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        own.gradients()
         optimizer.step()
         losses.append(loss.detach() * len(batch))
     return float(torch.stack(losses).sum()) / len(nodes)

@@ -21,7 +21,7 @@ from fedsage.models.backbone import new_model
 from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
-from fedsage.models.train import ClassWeights, train_epoch
+from fedsage.models.train import ClassWeights, LocalTerm, train_epoch
 from fedsage.protocol.guard import UPDATE, distance_of, norm_of
 from fedsage.protocol.messages import (
     NO_HITS,
@@ -158,6 +158,7 @@ class DataOwner:
         self.parts: dict[str, Kept] = {}
         self.remembered: Parameters = {}  # by mending, for nodes that come after the run
         self.class_weights: ClassWeights | None = None  # if all classes weigh the same
+        self.term: LocalTerm | None = None  # what a method adds to each step
         self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
         self.measured: set[str] = set()  # questions about answers, each answered once
@@ -205,7 +206,7 @@ class DataOwner:
         for epoch in range(how.local_epochs):
             for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
-                given = self.split.train, how, stream, self.class_weights
+                given = self.split.train, how, stream, self.class_weights, self.term
                 loss = train_epoch(self.model, self.optimizer, graph, *given)
         averaged = how.moments == "averaged" and in_full(self.config)
         return ClassifierUpdate(

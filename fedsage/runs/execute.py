@@ -17,14 +17,13 @@ from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
 from fedsage.evaluation.diagnostics import Mending, mending_quality
-from fedsage.evaluation.evaluate import Evaluation, evaluate
 from fedsage.graph.forms import pooled_form
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
-from fedsage.methods import Method, Outcome
+from fedsage.methods import Method
 from fedsage.models.backbone import new_model
-from fedsage.models.classifier import NodeClassifier, build
+from fedsage.models.classifier import NodeClassifier
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
@@ -33,6 +32,7 @@ from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.answering import Answering, answering_of
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
+from fedsage.runs.own_models import evaluate_globally, measured_models, own_models
 from fedsage.runs.record import Facts, average_local, owner_lines, record_of, sizes
 from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
@@ -153,9 +153,13 @@ def execute(
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
     shape, names = setup.plan.shape, owners.subgraphs[0].class_names
     schema, scale = owners.tables or (None, None)
-    models = [
-        NodeClassifier(shape, one.classifier.phi, names, schema, scale, how.temperature, form)
+    every = [(phi, trained.measured[0]) for phi in own_models(setup, trained)] or [
+        (one.classifier.phi, how)
         for one, how in zip(trained.outcomes, trained.measured, strict=True)
+    ]
+    models = [
+        NodeClassifier(shape, phi, names, schema, scale, how.temperature, form)
+        for phi, how in every
     ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)
     return RunResult(found, history, models, settings, held)
@@ -190,8 +194,9 @@ def check_recorded(setup: Setup, record: Path | None) -> None:
 def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
     """Query test nodes, at owners and on the whole graph, and look at what was attached."""
     local = local_hits(setup, trained)
-    evaluated = evaluate_globally(setup, trained.outcomes)
+    evaluated = evaluate_globally(setup, trained.outcomes, own_models(setup, trained))
     mending = mending_found(setup, trained.owners)
+    both = setup.config.evaluation.models == "both"
     return Facts(
         method=setup.method.name,
         owners=setup.owners.num_owners,
@@ -210,6 +215,7 @@ def facts_of(setup: Setup, trained: Trained, out: Path | None) -> Facts:
         measured=trained.measured,
         before=before_of(setup, trained),
         feature_form=setup.form.name,
+        models=measured_models(setup, trained, local, evaluated) if both else None,
     )
 
 
@@ -259,26 +265,6 @@ def local_hits(setup: Setup, trained: Trained) -> list[float | None]:
     else:
         found = [(hits, one.view) for one in trained.outcomes for hits in one.hits.values()]
     return [share_of_hits(hits, view) if hits.total else None for hits, view in found]
-
-
-def evaluate_globally(setup: Setup, outcomes: Sequence[Outcome]) -> dict[str, Evaluation]:
-    """Queries for test and for validation nodes on G, of those that there are."""
-    if setup.graph is None:
-        return {}
-    split = list(zip(setup.owners.nodes, setup.splits, strict=True))
-    parts = {name: [ids[getattr(own, name)] for ids, own in split] for name in ("test", "val")}
-    parts = {name: owned for name, owned in parts.items() if any(len(ids) for ids in owned)}
-    if not parts:
-        return {}
-    plan, config = setup.plan, setup.config
-    how = config.run.device, config.run.kernel
-    models = [build(plan.shape, one.classifier.phi, *how) for one in outcomes]
-    streams = [generator(plan.seed, "evaluate") for _ in parts]
-    found = evaluate(
-        models, setup.graph, list(parts.values()), config.evaluation.inference,
-        config.classifier.fanouts, streams,
-    )  # fmt: skip
-    return dict(zip(parts, found, strict=True))
 
 
 @contextlib.contextmanager

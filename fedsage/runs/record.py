@@ -15,12 +15,12 @@ from fedsage.evaluation.diagnostics import Mending
 from fedsage.evaluation.evaluate import Evaluation
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.machine import peak_rss_mb
-from fedsage.methods import Outcome
 from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Traffic
 from fedsage.protocol.measuring import Measured
 from fedsage.protocol.procedures import Phase, in_sums
+from fedsage.rounds import Outcome
 from fedsage.runs.classes import at_owners, vars_of
 from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
@@ -100,6 +100,7 @@ class RunRecord:
     warnings: list[str] = field(default_factory=list)
     started_from: str | None = None  # the earlier run that it began with
     accuracy_before: dict[str, float | None] | None = None  # of that one, on these test nodes
+    models: dict[str, dict[str, float | None]] | None = None  # accuracy of shared and own
     format: int = FORMAT
 
 
@@ -126,6 +127,7 @@ class Facts:
     least: int = 0  # counts of fewer nodes are hidden
     before: dict[str, float | None] | None = None  # accuracy of the classifier it began with
     feature_form: str = "raw"
+    models: dict[str, dict[str, float | None]] | None = None
 
 
 def record_of(
@@ -174,6 +176,7 @@ def record_of(
         started_from=config.run.start_from or None,
         accuracy_before=facts.before,
         feature_form=facts.feature_form,
+        models=facts.models,
         **vars_of(at_owners(facts.measured, facts.least, facts.class_names), evaluated),
     )
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from fedsage.config import Config, PrivacyConfig, TrafficConfig
-from fedsage.errors import ConfigError, DataError
+from fedsage.errors import ConfigError
 from fedsage.graph.attach import mend
 from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
-from fedsage.graph.partition import Partition, label_counts, with_splits
+from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
@@ -27,8 +26,15 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
-from fedsage.readable import counted
 from fedsage.rng import with_secret
+from fedsage.runs.checks import (
+    check_classes,
+    check_device,
+    check_options,
+    check_weights,
+    check_whole,
+    fitting,
+)
 from fedsage.runs.earlier import begun_with
 
 TRAINING = procedures_in(
@@ -115,6 +121,7 @@ def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method
     BACKBONES.find(config.model.backbone)
     WAYS.find(config.mend.how)
     rule = RULES.find(config.classifier.aggregate).thing
+    check_options(config, chosen)
     return chosen, chosen.way(config.mend.how), rule
 
 
@@ -137,7 +144,8 @@ def plan_of(
     counted: int = 0,
 ) -> Plan:
     """Settings, shapes and what may be asked: they depend on no data but its size."""
-    own = procedures_in(method.owner.__module__, getattr(method.train, "__module__", ""))
+    config = fitting(config, method)
+    own = procedures_in(*method.modules)
     for name in TRAINING.keys() & (way.asks | own).keys():
         if (way.asks | own)[name] is not TRAINING[name]:
             raise ConfigError(f"'{name}' is a procedure of every run. Give yours another name.")
@@ -226,65 +234,3 @@ def whole_owner(setup: Setup) -> DataOwner:
 
     split = Split(union("train"), union("val"), union("test"))
     return setup.method.owner(0, setup.graph, split, setup.plan)
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(
-            f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
-        ) from None
-
-
-def check_weights(config: Config) -> None:
-    """Refuse class weights with compiled steps, which know none."""
-    if config.run.kernel == "fused" and config.classifier.class_weights != "none":
-        raise ConfigError(
-            "run.kernel is 'fused', but that kernel does not support "
-            "classifier.class_weights=balanced. Use run.kernel=auto or run.kernel=torch."
-        )
-
-
-def check_whole(owners: Partition, graph: Graph | None) -> None:
-    """Refuse a whole graph that the owners' subgraphs were not cut from."""
-    if graph is None:
-        return
-    nodes = sum(len(ids) for ids in owners.nodes)
-    pairs = zip(owners.subgraphs, owners.nodes, strict=True)
-    if nodes != graph.num_nodes or any((part.y != graph.y[ids]).any() for part, ids in pairs):
-        raise DataError(
-            f"evaluate_on is not the graph that was partitioned ({graph.num_nodes} nodes, the "
-            f"owners have {nodes}). Pass the graph that fedsage.partition was given."
-        )
-
-
-def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
-    """Refuse a class that nobody trains on, and an owner who trains on nothing."""
-    pairs = list(zip(owners.subgraphs, splits, strict=True))
-    names = owners.subgraphs[0].class_names
-    if len(names) < 2:
-        raise DataError(
-            f"The graph has {len(names)} classes; a classifier needs two. Check the labels."
-        )
-    idle = [i for i, split in enumerate(splits) if not len(split.train)]
-    if idle:
-        nodes, lacks = owners.nodes[idle[0]], "for training" if owners.splits else "labelled"
-        raise DataError(
-            f"Owner {idle[0]} has {counted(len(nodes), 'node')}, but none of them is {lacks}, "
-            "so it has nothing to train on. Label some of them, ask for fewer owners, or take "
-            "--partition random."
-        )
-    trained = np.bincount(
-        np.concatenate([graph.y[split.train] for graph, split in pairs]),
-        minlength=len(names),
-    )
-    missing = np.flatnonzero(trained == 0)
-    if len(missing):
-        count = int(sum(label_counts(graph)[missing[0]] for graph in owners.subgraphs))
-        raise DataError(
-            f"Class '{names[missing[0]]}' has no training node ({count} nodes in all). Drop "
-            "the class, label more nodes, or raise data.train."
-        )

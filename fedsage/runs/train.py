@@ -16,7 +16,7 @@ from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.mending.way import Way
-from fedsage.methods import Loop, Outcome, fedsage, fedsage_plus
+from fedsage.methods import Loop, fedsage, fedsage_plus
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
 from fedsage.protocol.class_weights import balance
@@ -28,6 +28,7 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Phase, in_sums
 from fedsage.protocol.progress import Journal, RoundRecord
 from fedsage.protocol.server import Rule
+from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
 from fedsage.runs.recording import Recorder
 from fedsage.runs.setup import Setup, data_owners
@@ -69,7 +70,8 @@ def train(
 
             hide_sums(exchange, engine)
         traffic = engine.traffic if together else traffic  # alone, nothing crosses
-        if checkpoint is not None and setup.method.train is fedsage:
+        again = setup.method.train is fedsage and setup.method.resumes
+        if checkpoint is not None and again:
             name = "model-{k}" if setup.method.topology == "alone" else "server"
             exchange.journal = journal_of(exchange, checkpoint / name.format(k=k))
         Rounds(

@@ -1,0 +1,1 @@
+"""Methods of others, each in one file, written from its paper."""

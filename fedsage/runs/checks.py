@@ -1,0 +1,104 @@
+"""What a run refuses before it begins, and the settings that a method needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fedsage.config import Config, MethodConfig, Section, TrafficConfig
+from fedsage.errors import ConfigError, DataError, nearest
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition, label_counts
+from fedsage.graph.split import Split
+from fedsage.methods import Method
+from fedsage.protocol.procedures import in_sums
+from fedsage.readable import counted
+
+
+def fitting(config: Config, method: Method) -> Config:
+    """The same with all of the method's own settings, and messages as it needs them."""
+    check_options(config, method)
+    changed: dict[str, Section] = {}
+    if method.options:
+        values = dict(method.options) | config.method.values
+        changed["method"] = MethodConfig.model_validate(values)
+    if method.sees_models:
+        if in_sums(config):
+            raise ConfigError(
+                f"With {method.name} the server works with each owner's model, which --privacy "
+                "sums hides from it. Take --privacy open."
+            )
+        changed["traffic"] = TrafficConfig()
+    return config.model_copy(update=changed)
+
+
+def check_options(config: Config, method: Method) -> None:
+    """Refuse settings that the method does not have."""
+    for name in config.method.values:
+        if name not in method.options:
+            known = nearest(name, method.options) if method.options else " It has none."
+            raise ConfigError(f"{method.name} has no setting 'method.{name}'.{known}")
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(
+            f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
+        ) from None
+
+
+def check_weights(config: Config) -> None:
+    """Refuse class weights with compiled steps, which know none."""
+    if config.run.kernel == "fused" and config.classifier.class_weights != "none":
+        raise ConfigError(
+            "run.kernel is 'fused', but that kernel does not support "
+            "classifier.class_weights=balanced. Use run.kernel=auto or run.kernel=torch."
+        )
+
+
+def check_whole(owners: Partition, graph: Graph | None) -> None:
+    """Refuse a whole graph that the owners' subgraphs were not cut from."""
+    if graph is None:
+        return
+    nodes = sum(len(ids) for ids in owners.nodes)
+    pairs = zip(owners.subgraphs, owners.nodes, strict=True)
+    if nodes != graph.num_nodes or any((part.y != graph.y[ids]).any() for part, ids in pairs):
+        raise DataError(
+            f"evaluate_on is not the graph that was partitioned ({graph.num_nodes} nodes, the "
+            f"owners have {nodes}). Pass the graph that fedsage.partition was given."
+        )
+
+
+def check_classes(owners: Partition, splits: Sequence[Split]) -> None:
+    """Refuse a class that nobody trains on, and an owner who trains on nothing."""
+    pairs = list(zip(owners.subgraphs, splits, strict=True))
+    names = owners.subgraphs[0].class_names
+    if len(names) < 2:
+        raise DataError(
+            f"The graph has {len(names)} classes; a classifier needs two. Check the labels."
+        )
+    idle = [i for i, split in enumerate(splits) if not len(split.train)]
+    if idle:
+        nodes, lacks = owners.nodes[idle[0]], "for training" if owners.splits else "labelled"
+        raise DataError(
+            f"Owner {idle[0]} has {counted(len(nodes), 'node')}, but none of them is {lacks}, "
+            "so it has nothing to train on. Label some of them, ask for fewer owners, or take "
+            "--partition random."
+        )
+    trained = np.bincount(
+        np.concatenate([graph.y[split.train] for graph, split in pairs]),
+        minlength=len(names),
+    )
+    missing = np.flatnonzero(trained == 0)
+    if len(missing):
+        count = int(sum(label_counts(graph)[missing[0]] for graph in owners.subgraphs))
+        raise DataError(
+            f"Class '{names[missing[0]]}' has no training node ({count} nodes in all). Drop "
+            "the class, label more nodes, or raise data.train."
+        )

@@ -28,7 +28,7 @@ from fedsage.rivals.scaffold import Scaffold, ScaffoldOwner
 from fedsage.rng import generator
 from fedsage.runs.events import Stopwatch
 from fedsage.runs.execute import execute
-from tests.models.test_backbones import Train
+from tests.fixtures import Train
 from tests.small import SMALL, exchange_on, owners_of
 
 RIVALS = (

@@ -13,6 +13,7 @@ RENAMED = {"traffic.patience": "classifier.patience"}  # old names are still und
 PRESETS: dict[Preset, Settings] = {
     "paper": {},
     "best": {
+        "data": {"features": "auto"},
         "model": {"head": "relu", "dropout": 0.3},
         "classifier": {
             "eta": 3e-3,

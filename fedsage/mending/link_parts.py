@@ -8,7 +8,7 @@ and it gets noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedsage.errors import PrivacyError
 from fedsage.mending.link_groups import lengths_of
 from fedsage.privacy.masks import stream
 from fedsage.privacy.sums import Whole
+from fedsage.privacy.unlike import TESTS, Locks, locks_of, masks_for, opened, sketches
 from fedsage.protocol.messages import OwnerId, message
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
@@ -39,9 +40,14 @@ class GroupsAsked:
 
 @message
 class GroupParts:
-    """D_j → D_i, sealed: what D_j adds to the means of those groups, masked."""
+    """D_j → D_i, sealed: what D_j adds to the means of those groups, masked.
+
+    Locks open one of the masks if the rows that are summed differ (``privacy/unlike.py``): for
+    every other owner, one for each group that both are in.
+    """
 
     parts: Whole  # groups × d_x
+    locks: Whole  # locks × 2 × tests
 
 
 def answered(
@@ -59,22 +65,43 @@ def answered(
     )
     if why:
         raise PrivacyError(f"Owner {receiver} asked for sums with {why}. It was sent nothing.")
-    found = masked_parts(parts_of(x, asked), asked, me, key_with)
-    return GroupParts(torch.from_numpy(found))
+    summed = own_sums(x, asked)
+    sketch = sketches(summed)
+    summed = summed.toarray() if issparse(summed) else summed
+    parts, locks = parts_of(summed, asked), [np.empty((0, 2, TESTS), np.uint64)]
+    for other, at, told in others_in(asked, me):
+        mask = drawn(key_with(other, f"parts, {told}"), parts[at].shape)
+        parts[at] += mask if me < other else -mask
+        key = key_with(other, f"locks, {told}")
+        locks.append(locks_of(sketch[at], key))
+        if me < other:
+            parts[at] += masks_for(key, len(at), parts.shape[1])
+    numbers = np.concatenate(locks).astype(np.int64)
+    return GroupParts(torch.from_numpy(parts), torch.from_numpy(numbers))
 
 
 def total_of(
     asked: Mapping[OwnerId, GroupsAsked], found: Mapping[OwnerId, GroupParts], width: int
 ) -> tuple[NodeIds, Float[Array, "groups d_x"]]:
-    """The groups that everybody added to who was asked, and their means."""
+    """The groups that everybody added to who was asked, whose rows differ, and their means."""
     names = np.unique(np.concatenate([one.members.numpy()[:, 0] for one in asked.values()]))
     total, whole = np.zeros((len(names), width), np.int16), np.ones(len(names), dtype=bool)
+    locks: dict[tuple[OwnerId, OwnerId], Locks] = {}
     for j, one in asked.items():
-        at = np.searchsorted(names, np.unique(one.members.numpy()[:, 0]))
-        if j in found and found[j].parts.shape == (len(at), width):
-            total[at] += found[j].parts.numpy()
-        else:
+        own, others = np.unique(one.members.numpy()[:, 0]), list(others_in(one, j))
+        at, count = np.searchsorted(names, own), [len(at) for _, at, _ in others]
+        shapes = (len(at), width), (sum(count), 2, TESTS)
+        if j not in found or (found[j].parts.shape, found[j].locks.shape) != shapes:
             whole[at] = False
+            continue
+        total[at] += found[j].parts.numpy()
+        split = np.split(found[j].locks.numpy().astype(np.uint64), np.cumsum(count)[:-1])
+        for (other, common, _), some in zip(others, split, strict=True):
+            locks[j, other] = some
+            if (other, j) in locks:
+                unlike, masks = opened(locks[other, j], some, width)
+                total[at[common]] -= masks
+                whole[at[common[~unlike]]] = False
     exponent = next(iter(asked.values())).exponent
     return names[whole].astype(np.int64), means_of(total[whole], exponent)
 
@@ -140,34 +167,31 @@ def total_in(parties: Array, names: NodeIds, values: NodeIds) -> NodeIds:
     return np.bincount(at, values, len(names)).astype(np.int64)
 
 
-def parts_of(x: NodeFeatures, asked: GroupsAsked) -> Parts:
-    """This owner's part of the mean of each group, in multiples of 2^(e − 14)."""
-    members, parties = asked.members.numpy(), asked.parties.numpy()
+def own_sums(x: NodeFeatures, asked: GroupsAsked) -> NodeFeatures:
+    """The sum of this owner's rows in each group."""
+    members = asked.members.numpy()
     names, at = np.unique(members[:, 0], return_inverse=True)
-    total = total_in(parties, names, parties[:, 2])
     shape = (len(names), x.shape[0])
-    pick = csr_array((np.ones(len(at), np.float32), (at, members[:, 1])), shape=shape)
-    summed = pick @ x
-    summed = summed.toarray() if issparse(summed) else summed
+    return csr_array((np.ones(len(at), np.float32), (at, members[:, 1])), shape=shape) @ x
+
+
+def parts_of(summed: Float[Array, "groups d_x"], asked: GroupsAsked) -> Parts:
+    """This owner's part of the mean of each group, in multiples of 2^(e − 14)."""
+    parties = asked.parties.numpy()
+    total = total_in(parties, np.unique(parties[:, 0]), parties[:, 2])
     unit = total[:, None].astype(np.float64) * 2.0 ** (asked.exponent - BITS + 1)
     most = 2.0 ** (BITS - 1)
     return np.rint(summed / unit).clip(-most, most).astype(np.int16)
 
 
-def masked_parts(
-    parts: Parts, asked: GroupsAsked, me: OwnerId, key_with: Callable[[OwnerId, str], bytes]
-) -> Parts:
-    """The parts with a mask for each other owner in a group: one adds it, one takes it off."""
+def others_in(asked: GroupsAsked, me: OwnerId) -> Iterator[tuple[OwnerId, NodeIds, str]]:
+    """Every other owner, the places of the groups it is in, and what it was told of them."""
     parties = asked.parties.numpy()
-    names, found = np.unique(parties[:, 0]), parts.copy()
+    names = np.unique(parties[:, 0])
     for other in np.unique(parties[:, 1]).tolist():
-        if other == me:
-            continue
-        common = parties[parties[:, 1] == other][:, 0]
-        at = np.searchsorted(names, common)
-        mask = drawn(key_with(other, story(parties, common, asked.exponent)), found[at].shape)
-        found[at] += mask if me < other else -mask
-    return found
+        if other != me:
+            common = parties[parties[:, 1] == other][:, 0]
+            yield other, np.searchsorted(names, common), story(parties, common, asked.exponent)
 
 
 def story(parties: Array, names: NodeIds, exponent: int) -> str:

@@ -215,7 +215,7 @@ class LinkWork:
         """The keys of masks on parts that go to that owner."""
 
         def key(other: OwnerId, story: str) -> bytes:
-            return self.channel.common(other, f"parts for {receiver}, {story}")
+            return self.channel.common(other, f"for {receiver}, {story}")
 
         return key
 

@@ -121,7 +121,10 @@ TRIED = [
     SoughtNodes(POINTS),
     FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4),
     GroupsAsked(PLACES[:, :2], PLACES, 7),
-    GroupParts(torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16)),
+    GroupParts(
+        torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16),
+        torch.randint(0, 2**61, (2, 2, 16), dtype=torch.int64),
+    ),
     ClassLinks(torch.randint(0, 99, (3, 3), dtype=torch.int32)),
     Subspace(torch.randn(5, 2)),
     Sketch(torch.randn(5, 2)),

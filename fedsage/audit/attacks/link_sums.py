@@ -13,6 +13,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
 from fedsage.mending.link_groups import ALONE, lengths_of, safe_groups
 from fedsage.mending.link_parts import bounded, may_be_summed
+from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
 ATTEMPT = Attempt(
@@ -54,7 +55,20 @@ def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatur
         case.graphs[owner].x,
         setup.config.links.at_least,
     )
-    return safe_groups(here, there[real], whose, own, least), rows
+    return without_alike(safe_groups(here, there[real], whose, own, least), whose, rows), rows
+
+
+def without_alike(group: NodeIds, whose: NodeIds, x: NodeFeatures) -> NodeIds:
+    """The groups whose masks come off: no two owners' rows have a sketch in common."""
+    nodes = np.flatnonzero(group != ALONE)
+    parties, at = np.unique(np.stack([group, whose])[:, nodes], axis=1, return_inverse=True)
+    shape = parties.shape[1], len(group)
+    own = csr_array((np.ones(len(nodes)), (at.reshape(-1), nodes)), shape=shape) @ x
+    alike = np.zeros(int(group.max(initial=-1)) + 1, bool)
+    for sketch in sketches(own).T.astype(np.int64):
+        pairs, count = np.unique(np.stack([parties[0], sketch]), axis=1, return_counts=True)
+        alike[pairs[0, count > 1]] = True
+    return np.where((group != ALONE) & ~np.append(alike, False)[group], group, ALONE)
 
 
 def members_of(group: NodeIds) -> SparseMatrix:

@@ -82,10 +82,16 @@ def paired(
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Runs of an arm beside those by full messages, seed by seed."""
     mine = [run for run in runs if tuple(run["cell"]) == cell]
-    full = {run["seed"]: run for run in mine if run["arm"] == "full"}
-    return [
-        (run, full[run["seed"]]) for run in mine if run["arm"] == arm and run["seed"] in full
-    ]
+    by_arm = [[run for run in mine if run["arm"] == one] for one in (arm, "full")]
+    return paired_by_seed(*by_arm)
+
+
+def paired_by_seed(
+    runs: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Runs beside others of the same seed."""
+    held = {run["seed"]: run for run in others}
+    return [(run, held[run["seed"]]) for run in runs if run["seed"] in held]
 
 
 def total(run: dict[str, Any]) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import stdtrit
 
 from fedsage.shapes import Array, NodeLabels
 
@@ -62,6 +61,8 @@ def student_interval(
     """Student's confidence interval for the mean of ``values``; None for a single one."""
     if len(values) < 2:
         return None
+    from scipy.special import stdtrit  # takes a tenth of a second to load; runs need none
+
     mean, std = mean_and_std(list(values))
     half = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * std / len(values) ** 0.5
     return mean - half, mean + half

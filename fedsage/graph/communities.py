@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from fedsage.graph.arrays import chunks, firsts, paired, parted
 from fedsage.kernels.door import first_pass
@@ -30,6 +29,8 @@ def communities(
     inside = adjacency if whole else adjacency[nodes][:, nodes].tocsr()
     membership = louvain_membership(inside, draws)
     if membership.max() == 0:
+        from scipy.sparse.csgraph import breadth_first_order  # loads all of linear algebra
+
         order = breadth_first_order(inside, 0, directed=False, return_predecessors=False)
         membership[order[len(order) // 2 :]] = 1
     order = np.argsort(membership, kind="stable")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedsage.errors import DataErrors
+from fedsage.graph.known import NO_REMOTE, RemoteLinks
 from fedsage.shapes import EdgeIndex, NodeIds
 from fedsage.tables.cells import Cells
 from fedsage.tables.problems import Problems
@@ -27,6 +28,7 @@ class NewRows:
     among: EdgeIndex  # links among them
     into: EdgeIndex  # from them (first row) to nodes that the owner already has
     skipped: tuple[str, ...]  # a line for each row that cannot be used
+    remote: RemoteLinks = NO_REMOTE  # from them to nodes of other owners
 
 
 def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
@@ -47,8 +49,8 @@ def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
     if not len(kept):
         raise nothing_left(folder, nodes, skipped)
     tables = tables_of(nodes, features, schema, kept)
-    among, into = links_of(links, schema, tables.ids, known, skipped, folder)
-    return NewRows(tables, among, into, tuple(skipped))
+    among, into, remote = links_of(links, schema, tables.ids, known, skipped, folder)
+    return NewRows(tables, among, into, tuple(skipped), remote)
 
 
 def nothing_left(folder: Path, nodes: Cells, skipped: Sequence[str]) -> DataErrors:
@@ -126,14 +128,19 @@ def links_of(
     known: Mapping[str, int],
     skipped: list[str],
     folder: Path,
-) -> tuple[EdgeIndex, EdgeIndex]:
-    """Links among new nodes, and from new nodes to those that the owner already has."""
+) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks]:
+    """Links among new nodes, and from them to nodes of the owner, and to those of others."""
     among: list[tuple[int, int]] = []
     into: list[tuple[int, int]] = []
+    away: list[tuple[int, str]] = []
     place = {name: k for k, name in enumerate(ids)}
     for row, (a, b) in enumerate(ends_of(links, schema, folder)):
         assert links is not None  # or it has no rows
-        if strange := [one for one in (a, b) if one not in place and one not in known]:
+        strange = [one for one in (a, b) if one not in place and one not in known]
+        if schema.links == "known" and len(strange) == 1 and (a in place or b in place):
+            away.append((place[a if a in place else b], strange[0]))
+            continue
+        if strange:
             why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
         elif a in place and b in place:
             among.append((place[a], place[b]))
@@ -145,7 +152,9 @@ def links_of(
         else:
             why = "both ends are nodes that the owner already has"
         skipped.append(f"{links.file}, {links.row_name(row)}: {why}. Remove the row.")
-    return as_links(among), as_links(into)
+    here = np.array([new for new, _ in away], dtype=np.int64)
+    remote = RemoteLinks(here, tuple(there for _, there in away), ("",) * len(away))
+    return as_links(among), as_links(into), remote
 
 
 def ends_of(links: Cells | None, schema: Schema, folder: Path) -> list[tuple[str, str]]:

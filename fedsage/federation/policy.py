@@ -117,6 +117,7 @@ def words_of(config: Config) -> dict[str, tuple[str, str]]:
         "rules": ("classifier.aggregate", config.classifier.aggregate),
         "messages": ("traffic.how", config.traffic.how),
         "features": ("data.features", config.data.features),
+        "matching": ("links.match", config.links.match),
         "privacy": ("privacy.level", "sums" if in_sums(config) else "open"),
     }
     if method == "fedsage":  # does not mend

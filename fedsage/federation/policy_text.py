@@ -19,6 +19,9 @@ messages = ["full", "whole", "low-rank"]
 # Forms of features. unit and auto need a few sums over all your nodes. "tfidf" tells the server
 # in how many nodes of all owners together each word occurs: add it if you want that.
 features = ["raw", "unit", "root", "log", "auto"]
+# How owners who mend by links find each other's nodes. By "hashes" an owner can check guesses
+# at your links: add it if both ends know every link anyway, as of payments.
+matching = ["intersection"]
 
 # Who may read your replies. open: the server sees each owner's replies. sums: it sees only
 # their sum over all owners. Kits for three or more owners come with sums only: add "open" for

@@ -45,6 +45,9 @@ class RemoteLinks:
         return KnownLinks(ids, self.here, self.there, np.array(at, dtype=np.int64))
 
 
+NO_REMOTE = RemoteLinks(np.empty(0, np.int64), (), ())
+
+
 def known_links(
     graph: Graph, nodes: Sequence[NodeIds], share: float, seed: int
 ) -> list[KnownLinks]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+import torch
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated
-from fedsage.mending.link_groups import safe_groups
-from fedsage.mending.link_held import stacked
+from fedsage.mending.link_groups import ALONE, safe_groups
+from fedsage.mending.link_held import HeldMeans, stacked
 from fedsage.mending.link_parts import (
     GroupParts,
     GroupsAsked,
@@ -24,7 +25,7 @@ from fedsage.mending.link_parts import (
 )
 from fedsage.mending.link_shown import Shown
 from fedsage.mending.link_work import FoundNodes, LinkWork, SoughtNodes
-from fedsage.mending.way import way_of_mending
+from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (
     Introduction,
@@ -36,8 +37,10 @@ from fedsage.protocol.letters import (
 from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
+from fedsage.shapes import NodeFeatures, NodeIds
 
 log = logging.getLogger(__name__)
+COPIES = "copies"  # whether nodes without such links get a copy of themselves
 
 
 def work(owner: DataOwner) -> LinkWork:
@@ -153,15 +156,36 @@ def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
 
     Nodes that get none get a copy of themselves, or nothing.
     """
-    mine, graph = work(owner), owner.graph
+    mine, copies = work(owner), owner.config.links.others == "copy"
+    owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
     here, group = mine.neighbors()
-    rest = np.setdiff1d(np.arange(graph.num_nodes), here)
-    rest = rest if owner.config.links.others == "copy" else rest[:0]
-    x = stacked(mine.held.means, group, graph.x[rest])
-    return owner.attach(Generated(np.concatenate([here, rest]), x))
+    nodes = np.arange(owner.graph.num_nodes)
+    return owner.attach(leaves(mine.held, here, group, owner.graph.x, nodes, copies))
 
 
-@way_of_mending("links", sections=("mend", "links"), abroad=True)
+def for_new_nodes(new: NewNodes) -> Generated:
+    """The same for nodes that came after the run: their links are looked up in what was got."""
+    held = HeldMeans.from_tensors(new.remembered)
+    group, copies = held.of(new.remote.there), bool(new.remembered[COPIES])
+    some = group != ALONE
+    here = new.nodes[new.remote.here[some]]
+    return leaves(held, here, group[some], new.graph.x, new.nodes, copies)
+
+
+def leaves(
+    held: HeldMeans,
+    here: NodeIds,
+    group: NodeIds,
+    x: NodeFeatures,
+    nodes: NodeIds,
+    copies: bool,
+) -> Generated:
+    """Means as neighbors of ``here``; those of ``nodes`` without get a copy, if so set."""
+    rest = np.setdiff1d(nodes, here) if copies else nodes[:0]
+    return Generated(np.concatenate([here, rest]), stacked(held.means, group, x[rest]))
+
+
+@way_of_mending("links", sections=("mend", "links"), abroad=True, renew=for_new_nodes)
 def by_links(exchange: Exchange) -> None:
     """Means over small groups of remote neighbors: sealed letters, masked sums."""
     met = exchange.all(introduce, Ask(0))

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from fedsage.config import Config, MendConfig, NeighGenConfig
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import RemoteLinks
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.plan import Plan
@@ -28,6 +29,7 @@ class NewNodes:
 
     graph: Graph  # their neighborhood
     nodes: NodeIds  # which of its nodes are new
+    remote: RemoteLinks  # their links to other owners' nodes, from places in ``nodes``
     known: Graph  # G_i as it was mended in the run
     remembered: Parameters  # what the way left with the owner
     mend: MendConfig

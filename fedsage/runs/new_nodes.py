@@ -8,12 +8,14 @@ from fedsage.data.new_rows import NewRows
 from fedsage.errors import ConfigError
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import RemoteLinks
 from fedsage.graph.surroundings import with_surroundings
 from fedsage.mending.way import WAYS, NewNodes
 from fedsage.models.classifier import NodeClassifier
 from fedsage.rng import generator
 from fedsage.runs.answering import Answering, shares_on
 from fedsage.runs.predictions import Columns, table_of
+from fedsage.shapes import NodeIds
 from fedsage.tables.schema import Schema
 from fedsage.tables.tables import graph_of
 
@@ -47,7 +49,7 @@ def answers_for_new(model: NodeClassifier, held: Answering, new: NewRows) -> Col
     nodes = np.arange(rows.num_nodes)
     if held.rests_on is not None:
         mended = around(held.rests_on)
-        if (made := generated_for(held, plain, nodes)) is not None:
+        if (made := generated_for(held, plain, nodes, new.remote)) is not None:
             mended = mend(mended, made)
     shares = shares_on(held, model, plain, mended, nodes)
     visible = plain.degrees[nodes]
@@ -55,7 +57,9 @@ def answers_for_new(model: NodeClassifier, held: Answering, new: NewRows) -> Col
     return table_of(new.tables.ids, shares, model.class_names, rows, visible, attached)
 
 
-def generated_for(held: Answering, plain: Graph, nodes: np.ndarray) -> Generated | None:
+def generated_for(
+    held: Answering, plain: Graph, nodes: NodeIds, remote: RemoteLinks
+) -> Generated | None:
     """Neighbors for new nodes, by the way of the run; a user's own way makes none here."""
     entry = WAYS.ours().get(held.mended_by)
     if entry is None or entry.thing.renew is None:
@@ -63,5 +67,5 @@ def generated_for(held: Answering, plain: Graph, nodes: np.ndarray) -> Generated
     stream = generator(held.seed, "new nodes", held.number)
     settings = held.mend, held.neighgen
     return entry.thing.renew(
-        NewNodes(plain, nodes, held.graph, held.remembered, *settings, stream)
+        NewNodes(plain, nodes, remote, held.graph, held.remembered, *settings, stream)
     )

@@ -11,6 +11,8 @@ import pytest
 from fedsage.graph.arrays import symmetric
 from fedsage.graph.graph import Graph
 from fedsage.graph.surroundings import ball, with_surroundings
+from fedsage.mending.link_groups import ALONE
+from fedsage.mending.link_held import HeldMeans
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.answering import load_answering
@@ -154,3 +156,23 @@ def test_surroundings_hold_all_that_an_answer_depends_on(graph: Graph) -> None:
     whole = with_surroundings(graph, x, y, among, into, reach=None)
     links = np.concatenate([among, into + np.array([[0], [2]]), graph.links + 2], axis=1)
     assert all(map(np.array_equal, symmetric(links, 62), (whole.indptr, whole.indices)))
+
+
+def test_links_of_new_rows_to_other_owners_are_looked_up_in_what_the_run_got(
+    owners: Path, fedsage: Call
+) -> None:
+    (owners / "schema.toml").write_text('links = "known"\n' + SCHEMA)
+    with (owners / "b" / "edges.csv").open("a") as file:
+        file.writelines(f"b{v},a{v}\nc{v},b{v}\n" for v in range(40))
+    assert fedsage("run", "--dataset", str(owners), "--method", "fedsage+links", *RUN,
+                   "--out", "run").code == 0  # fmt: skip
+    held = load_answering(Path("run/owners/b"))
+    known = HeldMeans.from_tensors(held.remembered)
+    got = [name for name in (f"a{v}" for v in range(40)) if known.of([name])[0] != ALONE]
+    links = [f"n0,{got[0]}", f"{got[1]},n0", "n1,b3", "n2,nobody", "nobody,b5"]
+    words = ("predict", "--model", "run", "--owner", "b", "--out", "p.csv")
+    done = fedsage(*words, "--new", new_rows(NODES, links))
+    assert done.code == 0 and "1 row skipped" in done.err, done.err
+    rows = rows_in("p.csv")
+    assert [row["neighbors"] for row in rows] == ["0", "1", "0"]
+    assert [row["generated"] for row in rows] == ["2", "1", "1"]  # two means, two copies

@@ -43,7 +43,10 @@ def referring(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 Make = Callable[[], list[Site]]
-LINKED = replace(TINY, rules=TINY.rules | {"mending": ["links"]})
+LINKED = replace(
+    TINY,
+    rules=TINY.rules | {"mending": ["links"], "matching": ["intersection", "hashes"]},
+)
 
 
 @pytest.fixture
@@ -60,12 +63,17 @@ def parties(referring: Path, tmp_path: Path) -> Make:
     return make
 
 
-@pytest.mark.parametrize("level", ["open", "sums"])
+@pytest.mark.parametrize(
+    ("level", "match"), [("open", "intersection"), ("sums", "intersection"), ("sums", "hashes")]
+)
 def test_owners_who_know_links_train_the_model_of_one_process(
-    referring: Path, parties: Make, tmp_path: Path, level: str
+    referring: Path, parties: Make, tmp_path: Path, level: str, match: str
 ) -> None:
     config = config_for(
-        "fedsage+links", traffic=traffic_of("low-rank", rank=1), privacy={"level": level}
+        "fedsage+links",
+        traffic=traffic_of("low-rank", rank=1),
+        privacy={"level": level},
+        links={"match": match},
     )
     engine, server = SiteEngine(parties()), tmp_path / "server"
     there = serve(config, engine, NAMES, "r", "1.0", server, ignore_event)
@@ -75,7 +83,8 @@ def test_owners_who_know_links_train_the_model_of_one_process(
     assert there.record.model_sha256 == here.record.model_sha256
     mended = engine.sites[0].keeper.owner.mended
     assert mended is not None
-    assert mended.num_nodes > 2 * engine.sites[0].owned.num_nodes
+    if match == "intersection":  # few links are known at both ends
+        assert mended.num_nodes > 2 * engine.sites[0].owned.num_nodes
     sent = b"".join(frame for _, frame in engine.frames)
     assert not any(f"{name}-{v}".encode() in sent for name in NAMES for v in range(60))
     words = (tmp_path / NAMES[0] / "r" / "what-leaves.txt").read_text()
@@ -124,4 +133,14 @@ def test_the_policy_of_a_new_kit_does_not_allow_it(parties: Make, tmp_path: Path
     for site in sites:
         site._policy = TINY
     with pytest.raises(FedSageError, match=r"mend.how is 'links' \(policy.toml"):
+        serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+
+
+def test_hashes_need_a_line_of_the_policy(parties: Make, tmp_path: Path) -> None:
+    traffic, links = traffic_of("low-rank", rank=1), {"match": "hashes"}
+    config = config_for("fedsage+links", traffic=traffic, links=links)
+    sites = parties()
+    for site in sites:
+        site._policy = replace(TINY, rules=TINY.rules | {"mending": ["links"]})
+    with pytest.raises(FedSageError, match=r"links.match is 'hashes' \(policy.toml"):
         serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)

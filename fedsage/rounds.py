@@ -62,7 +62,9 @@ def in_rounds(
         exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
         journal.keep(progress_of(classifier, t + 1, best, top))
         last = t
-    server.end(best.classifier, best.round, last=last)
+    ended = server.end(best.classifier, best.round, last=last)
+    if ended is not None and ended.total:
+        best = replace(best, validation=validation_of(ended, queries))
     tested, each = exchange.sum_and_each(DataOwner.test_classifier, Ask(0))
     return replace(best, hits=each, tested=tested)
 

@@ -27,6 +27,7 @@ LAYERS = [
     {"federation"},
     {"audit"},
     {"report", "reproduce", "bench"},
+    {"arena"},
     {"cli"},
 ]  # fmt: skip
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

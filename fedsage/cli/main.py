@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsage.cli import (
+    arena,
     audit,
     bench,
     completion,
@@ -48,6 +49,7 @@ app = typer.Typer(
 VERBS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "compare": run.compare,
+    "arena": arena.arena,
     "methods": methods.methods,
     "predict": predict.predict,
     "report": report.report,

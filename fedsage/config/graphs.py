@@ -29,6 +29,10 @@ class DataConfig(Section):
         description="form of features: as they are, rows of one length (unit), roots, "
         "logarithms, tf-idf, or what suits the values (auto)",
     )
+    missing_features: float = Field(0.0, ge=0, lt=1, description="share of values lost")
+    missing_links: float = Field(0.0, ge=0, lt=1, description="share of links lost")
+    few_labels: float = Field(0.0, ge=0, lt=1, description="share of training nodes lost")
+    noisy_labels: float = Field(0.0, ge=0, lt=1, description="share of training labels wrong")
 
 
 class SyntheticConfig(Section):

@@ -39,11 +39,15 @@ class ByModels:
         """Procedure B."""
         return server_execution_for_c(self.exchange, t, self.rule)
 
-    def end(self, best: Classifier, t: int, last: int) -> None:
-        """Make sure that all owners hold the best φ, that of round ``t``."""
+    def end(self, best: Classifier, t: int, last: int) -> Hits | None:
+        """Make sure that all owners hold the best φ, that of round ``t``.
+
+        Returns hits on validation nodes if owners answer otherwise from here on.
+        """
         holding = self.exchange.answered[DataOwner.receive_classifier.name]
         if t != last or len(holding) < len(self.exchange.owners):
             self.start(best)
+        return None
 
 
 class ByChanges:
@@ -83,16 +87,17 @@ class ByChanges:
         hits = exchange.sum(receive_change, news)
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
 
-    def end(self, best: Classifier, t: int, last: int) -> None:
+    def end(self, best: Classifier, t: int, last: int) -> Hits | None:
         """Make sure that all hold the best φ, of round ``t``; owners that kept it reuse it."""
         current = t == last
         has = self.exchange.answered[receive_change.name] if current else self.kept
         if current and len(has) == len(self.exchange.owners):
-            return
+            return None
         whole = News(t + 1, 0, 0.0, best.phi, {}, NO_CHANGE, {})
         again = News(t + 1, 0, 0.0, {}, {}, NO_CHANGE, {})
         asked = {i: again if i in has else whole for i in self.exchange.owners}
         self.exchange.sum(receive_change, asked)
+        return None
 
 
 def for_owners(total: Change) -> Change:

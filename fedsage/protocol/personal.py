@@ -145,11 +145,12 @@ class Personal(ByModels):
         """For each owner, how much every owner's classifier counts for it."""
         raise NotImplementedError
 
-    def end(self, best: Classifier, t: int, last: int) -> None:
+    def end(self, best: Classifier, t: int, last: int) -> Hits | None:
         """Make sure that every owner holds its classifier of round ``t``."""
         if t != last:
             self.own = self.best
             self.send(self.own, again=True)
+        return None
 
     def send(self, own: Mapping[OwnerId, Classifier], again: bool) -> Hits:
         """Send every owner its own."""

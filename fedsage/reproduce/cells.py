@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from fedsage.config import Config
 from fedsage.files import write_json
-from fedsage.machine import commit, machine, versions
+from fedsage.machine import commit, forget_peak, machine, versions
 from fedsage.methods import find_method
 from fedsage.runs.execute import run_config
 from fedsage.runs.folder import EARLIER, with_phases
@@ -129,6 +129,7 @@ def leave_with_parent() -> None:
 
 def run_cell(config: Config, path: Path) -> None:
     """Run one cell and store its result."""
+    forget_peak()  # the process may have run others
     result = run_config(config)
     kept = {
         "record": asdict(result.record),

@@ -16,11 +16,10 @@ from fedsage.models.backbone import dense, feature_rows
 from fedsage.models.edges import edges_of_graph, smoothed
 from fedsage.models.layers import glorot
 from fedsage.models.parameters import Logits
-from fedsage.protocol.agreement import Ready
 from fedsage.protocol.averaging import ByModels
-from fedsage.protocol.messages import Ask, Classifier
-from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import procedure
+from fedsage.protocol.messages import Ask, Classifier, Hits
+from fedsage.protocol.owner import DataOwner, too_many_hits
+from fedsage.protocol.procedures import Summed, procedure
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
@@ -177,12 +176,17 @@ class AdaOwner(DataOwner):
                 best, self.at_home = right, (shares + 1e-12).log()
 
 
-@procedure(phase="training")
-def train_at_home(owner: DataOwner, ask: Ask) -> Ready:
-    """The second step, at home: nothing leaves."""
+@procedure(
+    phase="training",
+    uses=Summed,
+    check=too_many_hits,
+    leaves="After training: how many of your validation nodes your own model gets right.",
+)
+def train_at_home(owner: DataOwner, ask: Ask) -> Hits:
+    """The second step, at home; its hits on validation nodes leave, and nothing else."""
     assert isinstance(owner, AdaOwner)
     owner.train_at_home()
-    return Ready()
+    return owner.hits(owner.split.val)
 
 
 @method(
@@ -203,7 +207,7 @@ class AdaFGL(ByModels):
         so that there is none on the whole graph: there the shared classifier is asked.
     """
 
-    def end(self, best: Classifier, t: int, last: int) -> None:
+    def end(self, best: Classifier, t: int, last: int) -> Hits:
         """Send the best classifier, then let owners go on."""
         super().end(best, t, last)
-        self.exchange.all(train_at_home, Ask(t))
+        return self.exchange.sum(train_at_home, Ask(t))

@@ -15,6 +15,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
 from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
+from fedsage.graph.stress import is_stressed, stressed
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
@@ -82,6 +83,13 @@ def prepare(
     check_device(config.run.device)
     check_weights(config)
     check_whole(owners, graph)
+    if is_stressed(data):
+        if graph is None:
+            raise ConfigError(
+                "data.missing_features, missing_links, few_labels and noisy_labels need the "
+                "whole graph, but none was given. Pass evaluate_on=graph."
+            )
+        graph, owners, splits = stressed(graph, owners, splits, data, seed)
     check_classes(owners, splits)
     if graph is None and (chosen.topology == "whole" or way.truth):
         raise ConfigError(

@@ -1,0 +1,163 @@
+"""The arena: equal terms, chosen on validation nodes, resumable; its ranks and its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsage.arena.contest import ALL, TUNING, Contest, Ring, entrant, nested, shares_of, trials
+from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
+from fedsage.arena.protocols import protocol, protocols
+from fedsage.cli.arena import held, worse
+from fedsage.errors import ConfigError
+from fedsage.methods import find_method
+from fedsage.reproduce.cells import Cell
+from tests.small import SMALL
+
+SETTINGS = {key: value for key, value in SMALL.items() if key != "data"}
+RING = Ring("synthetic", 3, "random")
+
+
+def contest(*names: str, budget: int = 1, rings: tuple[Ring, ...] = (RING,)) -> Contest:
+    return Contest([entrant(name) for name in names], rings, range(2), budget, SETTINGS)
+
+
+def standing(name: str, values: list[float], validation: float, moments: Any = "own") -> Any:
+    records = [
+        {"accuracy": {"global": None, "local": one}, "validation": validation} for one in values
+    ]
+    return Standing(entrant(name), RING, moments, {}, [], records)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_entrant_has_the_same_number_of_trials_and_begins_with_the_usual(
+    name: str,
+) -> None:
+    method = entrant(name).found
+    tried = trials(method, 3)
+    assert len(tried) == 3 and tried[0] == {
+        key: value[0] for key, value in method.search.items()
+    }
+    assert len({json.dumps(point) for point in tried}) == 3
+    for point in tried:  # each is a setting that the method really has
+        Contest([], [], [], 1, SETTINGS).config(entrant(name), RING, "own", point, 0)
+        assert nested(point)["classifier"]["eta"] == point["classifier.eta"]
+
+
+def test_the_usual_values_of_a_search_are_those_of_its_method() -> None:
+    for name in ALL:
+        method = entrant(name).found
+        for key, values in method.search.items():
+            section, option = key.split(".")
+            if section == "method":
+                assert values[0] == method.options[option], name
+
+
+def test_settings_are_chosen_by_validation_nodes_and_never_on_seeds_that_count() -> None:
+    seen = {1: 0.5, 2: 0.7, 3: 0.7}
+    tried = [{"settings": {"classifier.eta": k}, "validation": v} for k, v in seen.items()]
+    assert chosen_of(tried, entrant("fedsage")) == {"classifier.eta": 2}
+    assert chosen_of([], entrant("fedsage")) == {"classifier.eta": 3e-3}
+    assert TUNING >= 100
+
+
+@pytest.mark.slow
+def test_a_contest_is_fair_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    fight, seen = contest("fedsage+", "fedprox@gcn", "fedgta", "locsage", budget=2), []
+
+    def stop_after_five(done: int, total: int, cell: Cell) -> None:
+        seen.append(cell)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hold(fight, tmp_path / "cells", stop_after_five)
+    again: list[Cell] = []
+    standings = hold(fight, tmp_path / "cells", lambda done, total, cell: again.append(cell))
+    assert len(again) + len(seen) == (2 + 2) * (2 * 3 + 1)  # trials and seeds, each run once
+    for one in standings:
+        assert [record["seed"] for record in one.records] == [0, 1]
+        best = max(trial["validation"] for trial in one.trials)
+        chosen = next(t for t in one.trials if t["settings"] == one.point)
+        assert chosen["validation"] == best
+    splits = [
+        [[line["train"] for line in r["per_owner"]] for r in one.records] for one in standings
+    ]
+    assert all(one == splits[0] for one in splits)
+    assert {one.who.name for one in standings if one.moments == "averaged"} == {
+        "fedsage+", "fedprox@gcn", "fedgta"
+    }  # fmt: skip
+
+    found = held(fight, tmp_path, 1, None)
+    row = next(row for row in found["rows"] if row["method"] == "fedgta")
+    assert row["own"]["local"] == row["local"] and row["seeds"] == [0, 1]
+    assert row["shared"]["global"]["mean"] is not None and row["bytes"] > 0
+    assert row["differences"]["against"] == "fedsage+"
+    alone = next(row for row in found["rows"] if row["method"] == "locsage")
+    assert alone["shared"]["local"]["mean"] is None and alone["bytes"] == 0
+    assert json.loads((tmp_path / "arena.json").read_text())["rows"] == found["rows"]
+    page = (tmp_path / "report.html").read_text()
+    assert "Ranks" in page and "fedprox@gcn" in page and "95% intervals" in page
+
+
+@pytest.mark.slow
+def test_stress_is_a_curve_with_settings_of_the_calm_ring(tmp_path: Path) -> None:
+    rings = (RING, *worse([RING], "noisy_labels", "0.3,0.6"))
+    found = held(contest("fedsage", rings=rings), tmp_path, 1, None)
+    assert [row["stress"] for row in found["rows"][::2]] == [
+        {}, {"noisy_labels": 0.3}, {"noisy_labels": 0.6}
+    ]  # fmt: skip
+    assert "Noisy labels" in (tmp_path / "report.html").read_text()
+    with pytest.raises(ConfigError, match="shares between 0 and 1"):
+        worse([RING], "noisy_labels", "30")
+
+
+def test_equal_ones_share_their_rank_and_each_has_its_better_column() -> None:
+    found = ranks(
+        [
+            standing("fedsage", [0.7, 0.9], 0.5), standing("fedprox", [0.7, 0.8], 0.6),
+            standing("fedprox", [0.1, 0.1], 0.5, "averaged"),
+            standing("moon", [0.6, 0.95], 0.5),
+        ],
+        "local",
+    )  # fmt: skip
+    assert {name: [rank for _, rank in each] for name, each in found.items()} == {
+        "fedsage": [1.5, 2.0], "fedprox": [1.5, 3.0], "moon": [3.0, 1.0]
+    }  # fmt: skip
+
+
+def test_differences_are_paired_by_seed() -> None:
+    base, one = standing("fedsage", [0.5, 0.9], 0), standing("fedprox", [0.6, 1.0], 0)
+    found = differences(one, [base, one])
+    assert found["local"]["mean"] == pytest.approx(0.1)
+    assert found["local"]["low"] == pytest.approx(0.1) and found["global"] is None
+    assert differences(base, [base, one])["local"] is None
+
+
+def test_protocols_have_rings_and_say_where_their_numbers_come_from() -> None:
+    pub = protocol("fedpub")
+    assert {(ring.owners, ring.partition, ring.split) for ring in pub.rings} == {
+        (owners, "metis", "20/40/40") for owners in (5, 10, 20)
+    }  # fmt: skip
+    told = pub.value(Ring("cora", 10, "metis", "20/40/40"), "fedpub")
+    assert told is not None and told["low"] <= told["high"] and told["from"]
+    assert pub.value(Ring("cora", 5, "metis", "20/40/40"), "fedpub") is None
+    for one in protocols().values():
+        assert one.about and all(0 < row["low"] <= row["high"] < 1 for row in one.printed)
+    with pytest.raises(ConfigError, match="Did you mean 'fedpub'"):
+        protocol("fedpup")
+
+
+def test_what_makes_no_contest_is_refused() -> None:
+    for split in ("60/40", "60/0/40", "50/20/20", "a/b/c"):
+        with pytest.raises(ConfigError, match="add up to 100"):
+            shares_of(split)
+    assert shares_of("20/40/40") == (0.2, 0.4)
+    with pytest.raises(ConfigError, match="Unknown method"):
+        entrant("fedpro@gcn")
+    with pytest.raises(ConfigError, match="Unknown backbone"):
+        entrant("fedprox@gnc")
+    assert find_method("fedpub").personal

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config, load_config
@@ -12,6 +13,7 @@ from fedsage.errors import ConfigError
 from fedsage.layering import Settings, overlaid
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
+from fedsage.registry import is_file
 
 Moments: TypeAlias = Literal["averaged", "own"]
 Point: TypeAlias = Mapping[str, Any]  # settings by their dotted names
@@ -50,7 +52,8 @@ def entrant(name: str) -> Entrant:
     find_method(method)
     if backbone:
         BACKBONES.find(backbone)
-    return Entrant(name, method, backbone or None)
+    shown = Path(method).stem if is_file(method) else method
+    return Entrant(f"{shown}@{backbone}" if backbone else shown, method, backbone or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,9 @@ class Ring:
     """Where methods compete: a graph, its owners, the split, and the stress on them."""
 
     dataset: str
-    owners: int = 10
-    partition: str = "louvain"
-    split: str = "60/20/20"
+    owners: int
+    partition: str
+    split: str
     stress: tuple[tuple[str, float], ...] = ()
 
     @property

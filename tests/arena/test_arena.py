@@ -18,7 +18,7 @@ from fedsage.reproduce.cells import Cell
 from tests.small import SMALL
 
 SETTINGS = {key: value for key, value in SMALL.items() if key != "data"}
-RING = Ring("synthetic", 3, "random")
+RING = Ring("synthetic", 3, "random", "60/20/20")
 
 
 def contest(*names: str, budget: int = 1, rings: tuple[Ring, ...] = (RING,)) -> Contest:

@@ -7,6 +7,7 @@ its headers, about 4%, come on top.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Coroutine
@@ -16,6 +17,7 @@ Way: TypeAlias = Literal["up", "down"]
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
 CHUNK = 8 * 1024  # bytes, after which connections on one link take turns
+AGAIN = 0.2  # seconds that TCP takes to notice a loss
 BURST = 0.02  # seconds of unused rate that a link makes up for, as sleeping is inexact
 
 
@@ -38,7 +40,14 @@ class Link:
 
     def __init__(self, mbit: float, latency: float = 0.0) -> None:
         self.latency = latency  # seconds, one way
+        self.loss = 0.0  # share of chunks that have to be sent again, which takes a moment
+        self.cut = False  # nothing passes, and nobody is told
         self.buckets: dict[Way, Bucket] = {"up": Bucket(mbit), "down": Bucket(mbit)}
+
+    def limit(self, mbit: float) -> None:
+        """Change the rate of both directions."""
+        for bucket in self.buckets.values():
+            bucket.rate = mbit * 1e6 / 8
 
 
 class Proxy:
@@ -80,10 +89,14 @@ class Proxy:
         """One direction: read no faster than the link, and write what has arrived."""
         loop, bucket, arrival = asyncio.get_running_loop(), self.link.buckets[way], 0.0
         while chunk := await source.read(CHUNK):
+            while self.link.cut:
+                await asyncio.sleep(0.05)
             through = bucket.take(len(chunk))
             self.num_bytes[way] += len(chunk)
             # Timers of one moment may fire in any order: no two chunks have the same moment.
             arrival = max(max(through, loop.time()) + self.link.latency, arrival + 1e-6)
+            if self.link.loss and random.random() < self.link.loss:
+                arrival += AGAIN
             loop.call_at(arrival, arrive, sink, chunk)
             await asyncio.sleep(through - loop.time())
         await asyncio.sleep(arrival - loop.time())

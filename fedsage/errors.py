@@ -46,6 +46,10 @@ class ProtocolError(FedSageError):
     """A message is missing, late, or does not fit the procedure that asked for it."""
 
 
+class Absent(ProtocolError):
+    """Too few owners are there to continue; what was done before is safe."""
+
+
 class StorageError(FedSageError):
     """A file cannot be written. What was written before is safe."""
 

@@ -49,7 +49,7 @@ class DiskJournal(Journal):
         if found is None:
             return
         self.start = found.progress
-        exchange.taken = {i: found.taken.get(i, Taken()) for i in exchange.owners}
+        exchange.taken = dict.fromkeys(exchange.owners, Taken()) | found.taken
         self.resumed = found.resumed + 1
         self.lines = found.history
         for phase, counted in exchange.engine.traffic.items():

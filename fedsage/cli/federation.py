@@ -35,9 +35,15 @@ Deadline: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="how long to wait for an owner (default: 600)"),
 ]
+Wait: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="how long to wait for owners that are absent (default: a day)"
+    ),
+]
 MinOwners: TypeAlias = Annotated[
     int | None,
-    typer.Option(metavar="N", help="stop if fewer owners answer (default: all of them)"),
+    typer.Option(metavar="N", help="wait if fewer owners answer (default: all of them)"),
 ]
 
 
@@ -153,6 +159,7 @@ def run(
     start_from: options.StartFrom = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
+    wait: Wait = None,
     out: options.Out = None,
     force: options.Force = False,
     resume: options.Resume = False,
@@ -172,6 +179,7 @@ def run(
         preset=preset, method=method, seed=seed, engine="nvflare", aggregate=aggregate,
         privacy=privacy, start_from=start_from, dataset="own", owners=owners,
         partition="folders", deadline=deadline, min_owners=min_owners,
+        wait=wait,
     )  # fmt: skip
     settings = with_level(with_checksum(settings), say)
     folder = out or unused_folder(run_name(settings, federation=True))
@@ -211,6 +219,7 @@ def try_(
     privacy: options.FederatedPrivacy = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
+    wait: Wait = None,
     out: options.Out = None,
     keep: Annotated[
         Path | None,
@@ -224,6 +233,7 @@ def try_(
         config=config, assignments=assignments, preset=preset, method=method, seed=seed,
         dataset=dataset, owners=owners, partition=partition, engine="nvflare",
         aggregate=aggregate, privacy=privacy, deadline=deadline, min_owners=min_owners,
+        wait=wait,
     )  # fmt: skip
     settings = settled_for(settings)
     folder = out or unused_folder(run_name(settings, federation=True))

@@ -171,6 +171,7 @@ def config_from(
     start_from: Path | str | None = None,
     deadline: float | None = None,
     min_owners: int | None = None,
+    wait: float | None = None,
 ) -> Config:
     """Flags over ``--set`` over ``--config`` over the preset; checked once.
 
@@ -185,7 +186,7 @@ def config_from(
         "data": given(dataset=dataset, owners=owners, partition=partition),
         "classifier": given(aggregate=aggregate),
         "privacy": given(level=privacy),
-        "federation": given(deadline=deadline, min_owners=min_owners),
+        "federation": given(deadline=deadline, min_owners=min_owners, wait=wait),
     }
     if stored is None:
         return load_config(below, flags, preset=str(preset or in_file or "best"))

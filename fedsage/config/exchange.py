@@ -40,6 +40,9 @@ class FederationConfig(Section):
         600.0, gt=0, le=10**7, description="seconds that an owner has to answer"
     )
     wait: float = Field(
-        86400.0, ge=0, le=10**7, description="seconds to wait for owners' consent"
+        86400.0,
+        ge=0,
+        le=10**7,
+        description="seconds to wait for owners that are absent or must decide",
     )
-    min_owners: OrNone = Field(0, description="fewer answers stop the run; 0 means all owners")
+    min_owners: OrNone = Field(0, description="with fewer, the run waits; 0 means all owners")

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from fedsage.errors import FedSageError, ProtocolError
 from fedsage.federation.allowed import checksums_of
 from fedsage.federation.kit import Kit, federation_of
 from fedsage.federation.nvflare_server import GROUP, STATUS
-from fedsage.federation.session import session
+from fedsage.federation.session import Unreachable, session
+from fedsage.federation.status import Status
 from fedsage.files import write_json
 from fedsage.runs.events import HistoryLine
 
@@ -24,7 +26,9 @@ RESUME = (
     "All parties keep what they have: check that they are running ('fedsage federation "
     "status'), then use the same command with --resume."
 )
-WAITING = 30  # polls between two lines about missing owners
+LONGEST_PAUSE = 15.0  # seconds between two attempts to reach a lost server
+PATIENCE = 5.0  # seconds after which it is said for whom a run waits
+AGAIN = 30.0  # seconds between two such lines
 LOST = 3  # polls in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
@@ -35,7 +39,7 @@ def write_job(folder: Path, config: Config, owners: list[str], run: str, command
     least = fed.min_owners or len(owners)
     controller = {
         "settings": config.model_dump_json(), "run": run, "owners": owners,
-        "deadline": fed.deadline, "min_owners": least, "command": command,
+        "deadline": fed.deadline, "min_owners": least, "wait": fed.wait, "command": command,
         "files": checksums_of(config),
     }  # fmt: skip
     server = {
@@ -64,9 +68,28 @@ def write_job(folder: Path, config: Config, owners: list[str], run: str, command
     write_json(config_folder / "config_fed_server.json", server)
     write_json(config_folder / "config_fed_client.json", client)
     write_json(folder / "meta.json", {
-        "name": GROUP, "resource_spec": {}, "min_clients": least,
+        "name": GROUP, "resource_spec": {}, "min_clients": 1,
         "deploy_map": {"app": ["server", *owners]},
     })  # fmt: skip
+
+
+class Lost(FedSageError):
+    """The server, or its process of the run, is gone."""
+
+
+@dataclass
+class Followed:
+    """A run that the coordinator follows: the names of run and job, and what was reported."""
+
+    kit: Kit
+    config: Config
+    run: str
+    job: str | None
+    command: str
+    on_line: Callable[[HistoryLine], None]
+    say: Callable[[str], None]
+    submitted: Callable[[str], None]
+    reported: int = 0  # rounds
 
 
 @contextmanager
@@ -81,6 +104,8 @@ def follow_job(
 ) -> Iterator[Path]:
     """Submit a run, or find the one still running; yields the folder with its result.
 
+    If the server is lost on the way, it waits for it, and continues the run as a new job.
+
     Args:
         kit: The coordinator's.
         config: All settings of the run.
@@ -93,20 +118,29 @@ def follow_job(
     Raises:
         ProtocolError: The run stopped; all parties keep what they have.
     """
-    owners = list(federation_of(kit)["owners"])
-    with tempfile.TemporaryDirectory() as scratch, session(kit) as talk:
-        with in_our_words():
-            job = known["job"]
-            if job is None or not goes_on(talk, job):
-                write_job(Path(scratch) / GROUP, config, owners, known["run"], command)
-                job = talk.submit_job(str(Path(scratch) / GROUP))
-                submitted(job)
-                say(f"run {known['run']} is submitted; it starts when the owners are connected")
-            reported = follow(talk, job, on_line, say)
-            found = fetched(talk, job, Path(scratch))
-            for line in (found / "history.jsonl").read_text().splitlines()[reported:]:
-                on_line(HistoryLine(**json.loads(line)))  # rounds since our last look
-        yield found
+    one = Followed(kit, config, known["run"], known["job"], command, on_line, say, submitted)
+    wait, pause, met = config.federation.wait, POLL, False
+    until = time.monotonic() + wait
+    with tempfile.TemporaryDirectory() as scratch:
+        while True:
+            before = one.reported
+            try:
+                with session(kit) as talk, in_our_words():
+                    met = True
+                    follow(talk, one, Path(scratch))
+                    yield fetched(talk, str(one.job), Path(scratch), one)
+                    return
+            except (Unreachable, Lost) as error:
+                if one.reported > before:
+                    until, pause = time.monotonic() + wait, POLL
+                if not met:
+                    raise
+                if time.monotonic() > until:
+                    raise stopped(str(error)) from None
+                left = until - time.monotonic()
+                say(f"{str(error).split(' (')[0]}; waiting for it for up to {left:.0f} s")
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
 
 
 @contextmanager
@@ -121,36 +155,98 @@ def in_our_words() -> Iterator[None]:
         raise stopped(f"{type(error).__name__} {first}".strip()) from None
 
 
-def goes_on(talk: Any, job: str) -> bool:
+def follow(talk: Any, one: Followed, scratch: Path) -> None:
+    """Submit the run unless it is running; report every round once, until it is over."""
+    if one.job is None or not goes_on(talk, one):
+        place = Path(tempfile.mkdtemp(dir=scratch)) / GROUP
+        owners = list(federation_of(one.kit)["owners"])
+        write_job(place, one.config, owners, one.run, one.command)
+        one.job = str(talk.submit_job(str(place)))
+        one.submitted(one.job)
+        one.say(f"run {one.run} is submitted")
+    silent, told = 0, Waits(one.say)
+    while True:
+        try:
+            state = str(talk.get_job_meta(one.job).get("status", ""))
+            silent = 0
+        except Exception:
+            silent += 1
+            if silent > LOST:
+                raise Lost("The server no longer answers") from None
+            time.sleep(POLL)
+            continue
+        if any(word in state for word in ENDED):
+            return
+        seen = look_at(talk)
+        if seen is not None and seen.run == one.run:
+            told.tell(seen, report_new(talk, one))
+        time.sleep(POLL)
+
+
+@dataclass
+class Waits:
+    """Says for whom a run waits when that changes, and every half minute."""
+
+    say: Callable[[str], None]
+    names: list[str] = field(default_factory=list)
+    last: float = 0.0
+
+    def tell(self, seen: Status, consent: str) -> None:
+        """Say it, if it is time; ``consent`` are the words while owners have to decide."""
+        since, left = seen.waiting_seconds or 0.0, seen.deadline_seconds
+        names = seen.waiting_for if since > PATIENCE else []
+        more = "" if left is None else f", for {left:.0f} s more"
+        who = f"waiting for {', '.join(names)}, for {since:.0f} s now{more}" if names else ""
+        now = time.monotonic()
+        changed = names != self.names or now - self.last > AGAIN
+        if changed and (words := consent or who):
+            self.say(words)
+            self.last = now
+        elif self.names and not names:
+            self.say(f"{', '.join(self.names)}: no longer waited for")
+        self.names = names
+
+
+def look_at(talk: Any) -> Status | None:
+    """What the server sees; None if it does not answer."""
+    from fedsage.federation.presence import LOOK, ask
+
+    return ask(talk.api.cell, LOOK)
+
+
+def goes_on(talk: Any, one: Followed) -> bool:
     """Whether a job is done or still running; one that lost its server is aborted."""
-    status = str(talk.get_job_meta(job).get("status", ""))
-    if status == "RUNNING" and not is_at_work(talk, job):
+    status = str(talk.get_job_meta(one.job).get("status", ""))
+    if status == "RUNNING" and not is_at_work(talk, one.run):
         with suppress(Exception):  # its server was killed, but NVFlare still lists it
-            talk.abort_job(job)
+            talk.abort_job(one.job)
             time.sleep(POLL)
         return False
     return status in ("RUNNING", "SUBMITTED", "DISPATCHED", "FINISHED:COMPLETED")
 
 
-def is_at_work(talk: Any, job: str) -> bool:
-    """Whether a process works on a job; one that is just starting needs a few polls."""
-    for _ in range(LOST):
-        if statistics(talk, job) is not None:
+def is_at_work(talk: Any, run: str) -> bool:
+    """Whether a process works on a run; one that is just starting needs a few polls."""
+    for _ in range(2 * LOST):
+        seen = look_at(talk)
+        if seen is not None and seen.run == run:
             return True
-        time.sleep(2 * POLL)
+        time.sleep(POLL)
     return False
 
 
-def fetched(talk: Any, job: str, scratch: Path) -> Path:
-    """What the server left of a job that is over."""
-    place = Path(talk.download_job_result(job, str(scratch / "result")))
+def fetched(talk: Any, job: str, scratch: Path, one: Followed) -> Path:
+    """What the server left of a job that is over; rounds since the last look are reported."""
+    place = Path(talk.download_job_result(job, tempfile.mkdtemp(dir=scratch)))
     found = next(place.rglob(STATUS), None)
     if found is None:
         status = talk.get_job_meta(job).get("status", "unknown")
-        raise stopped(f"it ended without a result ({status})")
+        raise Lost(f"The server's process of the run ended without a result ({status})")
     state = json.loads(found.read_text())
     if state["state"] != "done":
         raise stopped(str(state["error"]))
+    for line in (found.parent / "history.jsonl").read_text().splitlines()[one.reported :]:
+        one.on_line(HistoryLine(**json.loads(line)))
     return found.parent
 
 
@@ -159,59 +255,17 @@ def stopped(why: str) -> ProtocolError:
     return ProtocolError(f"The run stopped: {why.rstrip('.')}. {RESUME}")
 
 
-def follow(
-    talk: Any,
-    job: str,
-    on_line: Callable[[HistoryLine], None],
-    say: Callable[[str], None],
-) -> int:
-    """Report every round once, until the job is over; returns how many were reported."""
-    reported, silent, looks, told = 0, 0, 0, -WAITING
-    while True:
-        try:
-            status = str(talk.get_job_meta(job).get("status", ""))
-            silent = 0
-        except Exception:
-            silent += 1
-            if silent > LOST:
-                raise stopped("the server no longer answers") from None
-            time.sleep(POLL)
-            continue
-        if any(word in status for word in ENDED):
-            return reported
-        looks += 1
-        if status == "RUNNING":
-            reported, waits = report_new(talk, job, reported, on_line)
-            if waits and looks - told >= WAITING:
-                say(waits)
-                told = looks
-        elif looks % WAITING == 0:
-            say(f"waiting to start; connected: {', '.join(connected(talk)) or 'nobody'}")
-        time.sleep(POLL)
-
-
-def report_new(
-    talk: Any, job: str, reported: int, on_line: Callable[[HistoryLine], None]
-) -> tuple[int, str]:
-    """Report the server's new lines; returns how many, and for whom the run waits."""
-    found = statistics(talk, job)
-    lines = json.loads(found["lines"]) if found else []
-    for line in lines[reported:]:
-        on_line(HistoryLine(**line))
-    return max(reported, len(lines)), found["waits"] if found else ""
-
-
-def statistics(talk: Any, job: str) -> dict[str, str] | None:
-    """What the controller of a job tells; None if no process works on it."""
+def report_new(talk: Any, one: Followed) -> str:
+    """Report the server's new lines; returns for whose consent the run waits."""
     try:
-        return dict(talk.show_stats(job, "server")["server"][GROUP])
+        found = dict(talk.show_stats(one.job, "server")["server"][GROUP])
     except Exception:  # whatever NVFlare raises between two states of a job
-        return None
-
-
-def connected(talk: Any) -> list[str]:
-    """Names of the owners that the server is connected to."""
-    return [client.name for client in talk.get_system_info().client_info]
+        return ""
+    lines = json.loads(found["lines"])
+    for line in lines[one.reported :]:
+        one.on_line(HistoryLine(**line))
+    one.reported = max(one.reported, len(lines))
+    return str(found["waits"])
 
 
 def abort(kit: Kit, job: str) -> None:

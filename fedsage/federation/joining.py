@@ -5,18 +5,32 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from fedsage.errors import ConfigError, ProtocolError
-from fedsage.federation.columns import column_squares, column_sums
+from fedsage.checkpoint.store import Shelf
+from fedsage.errors import Absent, ConfigError, ProtocolError
+from fedsage.federation.columns import column_squares, column_sums, count_nodes
+from fedsage.federation.policy import settings_in
 from fedsage.federation.site import Site
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Joined
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.hidden_sums import HiddenSums
 from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.protocol.procedures import in_sums
 from fedsage.tables.compare import differences, read_marks
 from fedsage.tables.digits import numbers_of
 from fedsage.tables.tables import mean_of, scale_of
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who takes part in a run; kept when it begins, and true whoever is away later."""
+
+    joined: dict[OwnerId, Joined]
+    nodes: int  # of all members, where only sums are seen; else 0
 
 
 def join(
@@ -28,19 +42,33 @@ def join(
     names: Sequence[str],
     wait: float,
     tell: Callable[[str], None],
-) -> dict[OwnerId, Joined]:
+    folder: Path,
+) -> Members:
     """Every owner joins, with the same features and classes as all others.
 
-    Absent owners and those that decline are left out of the run. Owners compare versions
-    themselves. For owners that have not decided yet the run waits ``wait`` seconds.
+    Owners that are absent when the run begins, and those that decline, do not take part.
+    Members that are absent when it continues are left out until it has started. Owners compare
+    versions themselves. For owners that have not decided yet the run waits ``wait`` seconds.
     """
+    shelf = Shelf(folder, "members", durable=True)
+    found = shelf.get(0, Members)
+    if found:
+        exchange.leave_out([i for i in exchange.owners if i not in found.joined])
     own = json.dumps(files)
     asked = {i: Agreement(run, i, version, settings, own) for i in exchange.owners}
     await_consent(exchange, asked, names, wait, tell)
     joined = exchange.all(Site.agree, {i: asked[i] for i in exchange.owners})
     exchange.leave_out([i for i in exchange.owners if i not in joined])
     check_same_schema(joined, names)
-    return joined
+    hidden = in_sums(settings_in(settings))
+    if hidden:  # from here on the server sees only sums
+        exchange.hidden = HiddenSums(exchange, run)
+    if found is None:
+        everyone = len(joined)
+        nodes = exchange.sum(count_nodes, Ask(0), least=everyone).nodes if hidden else 0
+        found = Members(joined, nodes)
+        shelf.put(0, found)
+    return found
 
 
 def await_consent(
@@ -53,8 +81,10 @@ def await_consent(
     """Wait until owners have decided; continue with those that take part, if they suffice."""
     start, open_, least = time.monotonic(), list(exchange.owners), exchange.engine.min_owners
     lost: dict[OwnerId, str] = {}
+    heard: set[OwnerId] = set()
     while open_:
         told = exchange.all(Site.consent, {i: asked[i] for i in open_}, 0)
+        heard |= set(told)
         missed = {miss.owner: miss.why for miss in exchange.misses}
         lost |= {i: missed.get(i, "no answer") for i in open_ if i not in told}
         lost |= {i: declined(one.words) for i, one in told.items() if one.decided > one.yes}
@@ -65,7 +95,8 @@ def await_consent(
             open_ = []
         if len(asked) - len(lost) < least:
             why = " ".join(f"Owner {names[i]}: {words}." for i, words in lost.items())
-            raise ProtocolError(
+            away = [i for i in lost if i not in heard]
+            raise (Absent if away else ProtocolError)(
                 f"Only {len(asked) - len(lost)} of {len(asked)} owners take part, but {least} "
                 f"are needed. {why}"
             )

@@ -20,15 +20,16 @@ class Now:
     Args:
         file: Where it is written.
         run: The name of the run.
+        job: NVFlare's name of it.
         owners: Names of all owners.
     """
 
-    def __init__(self, file: Path, run: str, owners: Sequence[str]) -> None:
+    def __init__(self, file: Path, run: str, job: str, owners: Sequence[str]) -> None:
         self.file, self.lock, self.changed = file, threading.Lock(), True
         self.facts: dict[str, Any] = {
-            "run": run, "process": os.getpid(), "phase": "joining", "round": 0, "rounds": None,
-            "exchange": None, "asked": None, "deadline": None, "members": list(owners),
-            "expected": [], "answers": {}, "missing": {},
+            "run": run, "job": job, "process": os.getpid(), "phase": "joining",
+            "round": 0, "rounds": None, "exchange": None, "asked": None, "deadline": None,
+            "members": list(owners), "expected": [], "answers": {}, "missing": {},
         }  # fmt: skip
 
     def start(self) -> Now:

@@ -15,7 +15,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedsage.data.owned import read_owned
+from fedsage.data.owned import Owned, read_owned
 from fedsage.errors import (
     ConfigError,
     DataError,
@@ -25,13 +25,14 @@ from fedsage.errors import (
 )
 from fedsage.federation.certificates import Certified
 from fedsage.federation.gate import ask_gate
-from fedsage.federation.kit import FEDERATION, OWNER
+from fedsage.federation.kit import FEDERATION, OURS, OWNER
 from fedsage.federation.kits import secret_of
-from fedsage.federation.nvflare_server import ASKED, ERROR, FATAL, FRAME, GROUP, LOT
+from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LOT
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door
 
 LONGEST_HEADERS = 4096  # characters
+FIRST = (Site.consent.name, Site.agree.name)  # what a part of a run begins with
 DOORS: dict[str, Door] = {}  # of this process, by the name of the job
 
 
@@ -41,6 +42,8 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.site: Site | None = None
+        self.owned: Owned | None = None  # read once
+        self.part: list[str] = []  # of the run, that this owner has joined
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -48,9 +51,14 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         """Run the procedure that is asked for."""
         reply = make_reply(ReturnCode.OK)
         reply[ASKED] = str(shareable.get(ASKED))[:300]
+        part = reply[ASKED].split("/")[1:2]
         try:
-            site = self.site or self.open_site(fl_ctx)
-            lot = shareable.get(LOT)
+            if task_name in FIRST and part != self.part:
+                self.site, self.part = self.open_site(fl_ctx), part
+            if self.site is None or part != self.part:
+                reply[ERROR] = FRESH
+                return reply
+            site, lot = self.site, shareable.get(LOT)
             frame, number = bytes(shareable[FRAME]), None if lot is None else int(lot)
             reply[FRAME] = site.answer(task_name, frame, number)
         except DataError as error:
@@ -68,24 +76,24 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         return reply
 
     def open_site(self, fl_ctx: FLContext) -> Site:
-        """Read the data; the filter uses the same door, and so knows the agreed run."""
+        """Be ready to agree; the filter uses the same door, and so knows the agreed run."""
         kit = Path(fl_ctx.get_workspace().get_root_dir())
-        place = json.loads((kit / GROUP / OWNER).read_text())
+        place = json.loads((kit / OURS / OWNER).read_text())
         name = fl_ctx.get_identity_name()
 
         def tell(words: str) -> None:
             self.log_info(fl_ctx, words)
 
-        runs = kit / GROUP / "runs"
-        federation = json.loads((kit / GROUP / FEDERATION).read_text())
+        runs = kit / OURS / "runs"
+        federation = json.loads((kit / OURS / FEDERATION).read_text())
         identity = Certified(kit / "startup", federation["owners"])
-        owned, here = read_owned(place["data"]), version("fedsage")
-        secret = secret_of(kit / GROUP)
-        self.site = Site(
-            name, owned, runs, here, tell, identity, record=ask_gate, secret=secret
+        self.owned, here = self.owned or read_owned(place["data"]), version("fedsage")
+        secret = secret_of(kit / OURS)
+        site = Site(
+            name, self.owned, runs, here, tell, identity, record=ask_gate, secret=secret
         )
-        DOORS[fl_ctx.get_job_id()] = self.site.door
-        return self.site
+        DOORS[fl_ctx.get_job_id()] = site.door
+        return site
 
 
 class OnlyMessages(Filter):  # type: ignore[misc]

@@ -9,14 +9,16 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
@@ -24,9 +26,13 @@ from nvflare.private.defs import CellMessageHeaderKeys, new_cell_message
 
 from fedsage.federation.kit import FEDERATION, OURS
 from fedsage.federation.now import NOW, read_now
+from fedsage.federation.rejoin import bring_back, free_of_outcomes, runs
 from fedsage.federation.status import BEAT, GONE, SLOW, OwnerStatus, Status, status_in, store
 
 CHANNEL, SIGN, LOOK = "fedsage", "sign", "look"
+ANSWER = 2.0  # seconds for the server to answer
+AGAIN = 2.0  # seconds between two attempts to start an owner's process
+MOST = 100  # jobs that an owner may name
 
 
 @dataclass(slots=True)
@@ -36,6 +42,8 @@ class Seen:
     last: float
     since: float  # it has been connected, or gone, since then
     there: bool = True
+    jobs: list[str] = field(default_factory=list)  # that it has processes for
+    asked: float = 0.0  # to start one, the last time
 
 
 def picture(
@@ -60,6 +68,7 @@ def picture(
             connected=name in there,
             in_run=name in run["members"] and name in there and name not in run["missing"],
             last_answer_seconds=round(now - answers[name], 1) if name in answers else None,
+            working=name in there and run.get("job") in seen[name].jobs,
             seconds=round(now - seen[name].since, 1) if name in seen else None,
         )
         for name in owners
@@ -86,17 +95,22 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        self.engine: Any = None
         self.seen: dict[str, Seen] = {}
         self.lock = threading.Lock()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin when the server is up."""
+        """Begin when the server is up; a run does not depend on owners' processes."""
+        if event_type == EventType.JOB_STARTED:
+            job = fl_ctx.get_prop(FLContextKey.EVENT_DATA)[JobMetaKey.JOB_ID.value]
+            free_of_outcomes(self.engine, job, self.owners)
         if event_type != EventType.SYSTEM_START:
             return
-        self.ours = Path(fl_ctx.get_engine().args.workspace) / OURS
+        self.engine = fl_ctx.get_engine()
+        self.ours = Path(self.engine.args.workspace) / OURS
         self.owners: list[str] = json.loads((self.ours / FEDERATION).read_text())["owners"]
         (self.ours / NOW).unlink(missing_ok=True)
-        cell = fl_ctx.get_engine().get_cell().core_cell  # small messages need no streams
+        cell = self.engine.get_cell().core_cell  # small messages need no streams
         cell.register_request_cb(channel=CHANNEL, topic="*", cb=self.answer)
         threading.Thread(target=self.keep_up, daemon=True).start()
 
@@ -107,7 +121,7 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
             now = time.monotonic()
             with self.lock:
                 one = self.seen.setdefault(name, Seen(now, now))
-                one.last = now
+                one.last, one.jobs = now, jobs_in(request.payload)
         told = json.dumps(asdict(self.look()))
         return make_reply(ReturnCode.OK, "", told)
 
@@ -130,7 +144,21 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
                 store(self.ours, self.look())
             except OSError:  # a full disk: the next look may succeed
                 pass
+            self.bring_back()
             time.sleep(BEAT)
+
+    def bring_back(self) -> None:
+        """Give owners that are there without a process for the run a new one."""
+        run = read_now(self.ours / NOW)
+        if run is None or not runs(self.engine, run["job"]):
+            return
+        now = time.monotonic()
+        for name, one in list(self.seen.items()):
+            idle = one.there and run["job"] not in one.jobs and name in run["members"]
+            if idle and now - max(one.asked, one.since) > AGAIN:
+                one.asked = now
+                about = self.engine, run["job"], name
+                threading.Thread(target=bring_back, args=about, daemon=True).start()
 
 
 class OwnerPresence(FLComponent):  # type: ignore[misc]
@@ -147,7 +175,8 @@ class OwnerPresence(FLComponent):  # type: ignore[misc]
         """Send a sign of life twice a second."""
         while True:
             begin = time.monotonic()
-            if (told := ask(self.engine.get_cell(), SIGN, GONE)) is not None:
+            jobs = self.engine.client_executor.get_run_processes_keys()
+            if (told := ask(self.engine.get_cell(), SIGN, json.dumps(jobs))) is not None:
                 try:
                     store(self.ours, told)
                 except OSError:  # a full disk: the next one may fit
@@ -155,11 +184,19 @@ class OwnerPresence(FLComponent):  # type: ignore[misc]
             time.sleep(max(0.0, BEAT - (time.monotonic() - begin)))
 
 
-def ask(cell: Any, topic: str, timeout: float) -> Status | None:
+def jobs_in(told: Any) -> list[str]:
+    """The jobs that an owner names in a sign of life; none if it is not well formed."""
+    try:
+        return [str(job) for job in json.loads(told)][:MOST]
+    except (ValueError, TypeError):
+        return []
+
+
+def ask(cell: Any, topic: str, said: str = "") -> Status | None:
     """Ask the server what it sees; None if it does not answer."""
     reply = cell.core_cell.send_request(
-        channel=CHANNEL, topic=topic, target="server", request=new_cell_message({}, ""),
-        timeout=timeout, optional=True,
+        channel=CHANNEL, topic=topic, target="server", request=new_cell_message({}, said),
+        timeout=ANSWER, optional=True,
     )  # fmt: skip
     if reply.get_header(MessageHeaderKey.RETURN_CODE) != ReturnCode.OK:
         return None

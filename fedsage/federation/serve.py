@@ -12,7 +12,6 @@ from fedsage.checkpoint.store import Shelf
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.federation.beginning import begin_together
-from fedsage.federation.columns import count_nodes
 from fedsage.federation.features import agree_on_features, check_counted, form_of_sums, formed
 from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
@@ -24,11 +23,9 @@ from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined, Step
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.hidden_sums import HiddenSums
 from fedsage.protocol.measuring import measure, test_start
 from fedsage.protocol.messages import Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, Observer, Stopwatch
@@ -94,17 +91,18 @@ def serve(
     watch, exchange = Stopwatch(observe), Exchange(engine)
     with watch.phase("load"):
         given = settings or config.model_dump_json()
-        joined = join(
+        members = join(
             exchange, run, version, given, files or {}, names, config.federation.wait,
-            lambda words: observe(Event("waits", "load", words=words)),
+            lambda words: observe(Event("waits", "load", words=words)), folder,
         )  # fmt: skip
+        joined = members.joined
         first = next(iter(joined.values()))
         sizes = [one.nodes for one in joined.values()]
         weights = {i: one.weight for i, one in joined.items() if one.weight}
-        counted = hide_sums(exchange, run) if in_sums(config) else 0
         plan = plan_of(
-            config, method, way, first.features, first.classes, sizes, weights, counted=counted
-        )
+            config, method, way, first.features, first.classes, sizes, weights,
+            counted=members.nodes,
+        )  # fmt: skip
         exchange.agreed = plan
         exchange.agreed = plan = begin_together(exchange, plan, folder)
         form = give_form(exchange, folder)
@@ -112,6 +110,9 @@ def serve(
     way.check(plan)
     with watch.phase("training"), dense_threads(config.run.threads):
         journal = exchange.journal = journal_with_owners(exchange, folder)
+        if journal.start.phase == "mending":
+            engine.owed.clear()  # mending is repeated
+        engine.owners = list(joined)  # who is away now may come back
         names_of = tuple(json.loads(first.names))
         Rounds(exchange, observe, engine.traffic, names_of, form=form)
         outcome = run_method(exchange, config, way, rule, watch, method.train)
@@ -133,12 +134,6 @@ def serve(
     )  # fmt: skip
     save_models([model], folder)  # for runs that begin with it
     return Served(record, model)
-
-
-def hide_sums(exchange: Exchange, run: str) -> int:
-    """From here on the server sees only sums; the first one is the number of nodes."""
-    exchange.hidden = HiddenSums(exchange, run)
-    return exchange.sum(count_nodes, Ask(0), least=len(exchange.owners)).nodes
 
 
 def journal_with_owners(exchange: Exchange, folder: Path) -> DiskJournal:

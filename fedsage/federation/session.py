@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsage.errors import ConfigError, FedSageError
 from fedsage.federation.kit import COORDINATOR, Kit, federation_of
-from fedsage.federation.status import GONE, OwnerStatus, Status
+from fedsage.federation.status import OwnerStatus, Status
 from fedsage.federation.validity import check_certificate
 
 
@@ -53,4 +53,4 @@ def looking(kit: Kit) -> Iterator[Callable[[], Status]]:
     owners = {name: OwnerStatus() for name in federation_of(kit)["owners"]}
     with session(kit) as talk:
         cell = talk.api.cell
-        yield lambda: ask(cell, LOOK, GONE) or Status(server="not answering", owners=owners)
+        yield lambda: ask(cell, LOOK) or Status(server="not answering", owners=owners)

@@ -30,6 +30,7 @@ class OwnerStatus:
     connected: bool = False
     in_run: bool = False  # takes part in the run, and answered when it was last asked
     last_answer_seconds: float | None = None  # since it answered in this run
+    working: bool = False  # its process for the run is up
     seconds: float | None = (
         None  # it has been connected, or gone, for so long; None: never here
     )

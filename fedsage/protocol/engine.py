@@ -52,6 +52,7 @@ class Engine(ABC):
         self.owners = list(owners)
         self.min_owners = len(self.owners) if min_owners is None else min_owners
         self.traffic = no_traffic()
+        self.owed: dict[OwnerId, list[tuple[Procedure[Any, Any, Any], Any]]] = {}  # to be sent
 
     @abstractmethod
     def carry(

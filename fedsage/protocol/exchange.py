@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Protocol, runtime_checkable
 
-from fedsage.errors import ProtocolError
+from fedsage.errors import Absent, ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.guard import Guard, unlike_the_others
@@ -80,7 +80,6 @@ class Exchange:
         self.misses: list[Miss] = []  # whoever reads them removes them
         self.taken = dict.fromkeys(engine.owners, Taken())
         self.answered: dict[str, list[OwnerId]] = {}  # by procedure: who answered the last time
-        self._owed: dict[OwnerId, list[tuple[Procedure[Any, Any, Any], Any]]] = {}
 
     @property
     def plan(self) -> Plan:
@@ -119,7 +118,7 @@ class Exchange:
             return self.hidden.sum(procedure, request, combine, least)
         replies = self.ask(procedure, request, Summed, least)
         if not replies:
-            raise ProtocolError(
+            raise Absent(
                 f"Nobody answered {procedure.name}. Check that the owners are running."
             )
         total = combine(list(replies.values()))
@@ -216,12 +215,12 @@ class Exchange:
             self.taken[i] = after(self.taken[i], procedure, requests[i])
         if procedure.owed:
             for i in [i for i in requests if i not in replies]:
-                self._owed.setdefault(i, []).append((procedure, requests[i]))
+                self.engine.owed.setdefault(i, []).append((procedure, requests[i]))
         if len(replies) < min(least, len(requests)):
             who = " ".join(
                 f"Owner {self.engine.name_of(miss.owner)}: {miss.why}." for miss in missed
             )
-            raise ProtocolError(
+            raise Absent(
                 f"{len(replies)} of {len(requests)} owners gave a usable answer to "
                 f"{procedure.name}, but {least} are needed. {who}"
             )
@@ -265,15 +264,15 @@ class Exchange:
 
     def settle(self, requests: Mapping[OwnerId, Request]) -> dict[OwnerId, Request]:
         """Send again what owners are owed; return the requests to owners now owed nothing."""
-        for i in [i for i in requests if i in self._owed]:
-            while self._owed.get(i):
-                procedure, request = self._owed[i][0]
+        for i in [i for i in requests if i in self.engine.owed]:
+            while self.engine.owed.get(i):
+                procedure, request = self.engine.owed[i][0]
                 answer = self.carried(procedure, {i: request})[i]
                 if isinstance(answer, Miss):
                     self.misses.append(answer)
                     break
                 self.taken[i] = after(self.taken[i], procedure, request)
-                self._owed[i].pop(0)
+                self.engine.owed[i].pop(0)
             else:
-                del self._owed[i]
-        return {i: request for i, request in requests.items() if i not in self._owed}
+                del self.engine.owed[i]
+        return {i: request for i, request in requests.items() if i not in self.engine.owed}

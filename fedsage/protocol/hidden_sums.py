@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fedsage.errors import ConfigError, ProtocolError
+from fedsage.errors import Absent, ConfigError, ProtocolError
 from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, threshold_of
 from fedsage.privacy.masks import masked
 from fedsage.protocol.engine import Miss
@@ -105,7 +105,7 @@ class HiddenSums:
                 self.able = set(exchange.ask(hold_shares, given, Open))
                 return
             asked = list(boxes)
-        raise ProtocolError("Owners come and go too fast to agree on keys. Try again later.")
+        raise Absent("Owners come and go too fast to agree on keys. Try again later.")
 
     def opened(self, total: M, lot: int, answered: Sequence[OwnerId]) -> M:
         """A sum without its masks."""
@@ -145,7 +145,7 @@ class HiddenSums:
         }
         needed = threshold_of(len(holders), len(self.keys))
         if len(found) < needed:
-            raise ProtocolError(
+            raise Absent(
                 f"{len(found)} owners sent shares of the mask of owner "
                 f"{self.exchange.engine.name_of(owner)}, but {needed} are needed: too many are "
                 "gone. Use the same command with --resume when they are back."

@@ -207,11 +207,11 @@ def engine_with(
     pytest.importorskip("nvflare")
     from nvflare.apis.signal import Signal
 
-    from fedsage.federation import nvflare_server
+    from fedsage.federation import nvflare_engine
 
-    return nvflare_server.NVFlareEngine(
+    return nvflare_engine.NVFlareEngine(
         FakeController(answers),  # type: ignore[arg-type]
-        None, Signal(), sorted(answers), "r", deadline, least, Now(Path(), "r", []),
+        None, Signal(), sorted(answers), "r", deadline, least, Now(Path(), "r", "j", []), dict,
     )  # fmt: skip
 
 
@@ -223,9 +223,9 @@ def test_a_gone_owner_costs_the_deadline_once_and_is_back_when_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("nvflare")
-    from fedsage.federation import nvflare_server
+    from fedsage.federation import nvflare_engine
 
-    monkeypatch.setattr(nvflare_server, "GRACE", 0.05)
+    monkeypatch.setattr(nvflare_engine, "GRACE", 0.05)
     asleep = {"on": True}
     engine = engine_with({"a": right, "b": lambda data: None if asleep["on"] else right(data)})
     exchange = Exchange(engine)

@@ -24,12 +24,12 @@ NAMES = ["east", "north", "west"]
 
 def test_the_server_sees_who_is_there_who_answered_and_who_is_waited_for() -> None:
     seen = {
-        "east": Seen(99.8, 40.0),
+        "east": Seen(99.8, 40.0, jobs=["j"]),
         "north": Seen(99.9, 50.0),
         "west": Seen(92.0, 92.0, False),
     }
     run = {
-        "run": "r", "process": 1, "phase": "training", "round": 12, "rounds": 50,
+        "run": "r", "job": "j", "process": 1, "phase": "training", "round": 12, "rounds": 50,
         "exchange": "local_update_c", "asked": 97.0, "deadline": 107.0, "members": NAMES,
         "expected": NAMES, "answers": {"east": 98.0, "north": 90.0}, "missing": {"west": 92.5},
     }  # fmt: skip
@@ -39,8 +39,8 @@ def test_the_server_sees_who_is_there_who_answered_and_who_is_waited_for() -> No
         12,
         50,
     )
-    assert found.owners["east"] == OwnerStatus(True, True, 2.0, 60.0)
-    assert found.owners["west"] == OwnerStatus(False, False, None, 8.0)
+    assert found.owners["east"] == OwnerStatus(True, True, 2.0, True, 60.0)
+    assert found.owners["west"] == OwnerStatus(False, False, None, False, 8.0)
     assert found.answered == ["east"]  # north's answer was to an earlier exchange
     assert found.waiting_for == ["north", "west"] and found.waiting_seconds == 7.5
     assert found.deadline_seconds == 7.0
@@ -65,7 +65,7 @@ def test_what_is_shown_ages_and_is_not_shown_once_it_may_be_wrong(
         Status(
             server="up", run="r", phase="training", round=3, rounds=9, waiting_for=["west"],
             waiting_seconds=2.0, deadline_seconds=5.0,
-            owners={"west": OwnerStatus(False, False, 4.0, 3.0)},
+            owners={"west": OwnerStatus(False, False, 4.0, False, 3.0)},
         ),
     )  # fmt: skip
     clock = time.monotonic()
@@ -84,7 +84,7 @@ def test_what_is_shown_ages_and_is_not_shown_once_it_may_be_wrong(
 
 
 def test_a_run_tells_what_it_does(tmp_path: Path) -> None:
-    now = Now(tmp_path / "now.json", "r", NAMES)
+    now = Now(tmp_path / "now.json", "r", "j", NAMES)
     now.asks("agree", NAMES, 60.0)
     now.answered("east")
     now.missed("west")

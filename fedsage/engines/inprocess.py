@@ -91,7 +91,7 @@ class InProcessEngine(Engine):
                 reply = asked.run(door.masks, request)
             else:
                 reply = keeper.perform(asked, request)
-            answer = door.let_out(asked, reply, lot)
+            answer = door.let_out(asked, reply, lot, request)
             return frame, answer, decode(procedure.reply, answer)
 
         replies: dict[OwnerId, Reply | Miss] = {}

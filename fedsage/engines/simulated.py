@@ -15,8 +15,9 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import PrivacyError
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
-from fedsage.protocol.masking import Masks
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.own_masks import Masks
+from fedsage.protocol.remembered import FILE, Remembered
 
 RUN = "simulation"
 
@@ -59,6 +60,7 @@ def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
 def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
     """Give every owner masks, and let the server remove them from sums."""
     for i, known in known_keys(engine.doors).items():
-        masks = engine.doors[i].masks = Masks(i, RUN, known)
-        engine.keepers[i].owner.secret = masks.in_common
+        keeper = engine.keepers[i]
+        kept = Remembered(keeper.folder and keeper.folder / FILE)
+        keeper.owner.masks = engine.doors[i].masks = Masks(i, RUN, known, remembered=kept)
     exchange.hidden = HiddenSums(exchange, RUN)

@@ -41,9 +41,11 @@ from fedsage.protocol.agreement import (
 from fedsage.protocol.chain import AGREED, Ledger
 from fedsage.protocol.door import Door, Record
 from fedsage.protocol.letters import Abroad
-from fedsage.protocol.masking import Identity, Masks
+from fedsage.protocol.own_masks import Identity, Masks
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
+from fedsage.protocol.remembered import FILE as SUMS
+from fedsage.protocol.remembered import Remembered
 from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.rng import with_secret
 from fedsage.runs.earlier import Earlier
@@ -108,7 +110,7 @@ class Site:
                 reply = asked.run(self.owned if name in OF_DATA else self, request)
             else:
                 reply = self.keeper.perform(asked, request)
-            return self.door.let_out(asked, reply, lot)
+            return self.door.let_out(asked, reply, lot, request)
 
     @procedure(
         phase="evaluation",
@@ -158,7 +160,8 @@ class Site:
             if self.identity is None:
                 raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
             least = max(self.policy.rules["fewest.owners"], threshold_of(self.identity.owners))
-            self.door.masks = Masks(self.index, agreement.run, self.identity, least)
+            kept = Remembered(self.folder / SUMS)
+            self.door.masks = Masks(self.index, agreement.run, self.identity, least, kept)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))
         features, names = self.owned.names
@@ -219,7 +222,7 @@ class Site:
         self.form = own_form(self.plan.config, sums, self.owned)
         return WordsFrom(self.form.first)
 
-    @procedure(phase="evaluation", uses=Open)
+    @procedure(phase="evaluation", uses=Open, binds=True)
     def receive_scale(self, scale: ColumnScale) -> Ready:
         """Scale the columns, give features their form, and get ready to train."""
         if self.form is None:
@@ -229,7 +232,7 @@ class Site:
         owner = self.method.owner(self.index, graph, self.split, self.plan)
         owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
-            owner.secret = self.door.masks.in_common
+            owner.masks = self.door.masks
         if self.method.way(self.plan.config.mend.how).abroad:
             owner.abroad = self.abroad()
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedsage.errors import ProtocolError
+from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.attach import Generated
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.models.subspace import (
@@ -28,7 +28,13 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import AtMost, Ints, Mended, OwnerId, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, in_full, in_whole_numbers, procedure
+from fedsage.protocol.procedures import (
+    Summed,
+    in_full,
+    in_sums,
+    in_whole_numbers,
+    procedure,
+)
 from fedsage.protocol.wire import encode as to_frame
 
 STEPS = 4  # of the iteration: more do not change the accuracy
@@ -169,6 +175,8 @@ def sketch_sizes(owner: DataOwner, found: Directions) -> SketchSizes:
     told.product = torch.zeros_like(basis)
     if told.may_answer(basis):
         told.product = sketch(owner.graph.x, basis)
+    elif in_sums(owner.config):  # zeros in a hidden sum would leave the others' alone
+        raise PrivacyError("it has answered with as many sketches as it may")
     mean = told.product.double().square().mean(dim=0).sqrt()
     return SketchSizes(torch.frexp(mean).exponent.to(torch.int16))
 

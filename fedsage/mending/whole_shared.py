@@ -17,7 +17,7 @@ from fedsage.protocol.averaging import everything, for_owners, news_of
 from fedsage.protocol.changes import sizes_of_change, sizes_of_parts, strange_parts
 from fedsage.protocol.common import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import News
+from fedsage.protocol.following import News, Trust, turn_of
 from fedsage.protocol.guard import all_finite
 from fedsage.protocol.holding import new_common, packed, unpacked
 from fedsage.protocol.messages import (
@@ -98,6 +98,7 @@ class SharedFollower:
             self.common = unpacked(plan_for_theta(plan).config, whole)
         else:
             self.common = first_theta(plan, news.owners)
+        Trust(self.owner, "NeighGen").start(self.common, news.state)
         return self.common
 
 
@@ -131,6 +132,8 @@ def full_size(plan: Plan) -> int:
     uses=Summed,
     shapes=form_of_change,
     check=strange_change,
+    alike=turn_of,
+    rounds=True,
     sizes=lambda common, news, reply: sizes_of_change(common, news, reply.change),
     keeps=shared_follower,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "

@@ -25,6 +25,7 @@ from fedsage.errors import PrivacyError
 PRIME = 2**127 - 1
 SIZE = 16  # bytes of a secret, or of a share of one
 NONCE = 12
+TRIAL = X25519PrivateKey.generate()  # to try whether others' keys are keys
 
 
 def new_secret() -> int:
@@ -51,6 +52,15 @@ def agreed(secret: int, public: bytes, about: str) -> bytes:
     """The common key of two parties that know each other's public keys."""
     found = private_key(secret).exchange(X25519PublicKey.from_public_bytes(public))
     return derived(found, about)
+
+
+def is_key(public: str) -> bool:
+    """Whether two parties can agree on a key with it."""
+    try:
+        TRIAL.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
+    except ValueError:
+        return False
+    return True
 
 
 def in_bytes(secret: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,11 +11,11 @@ from fedsage.privacy.sums import as_sum, decode
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import FIXED, NO_CHANGE, RIGHT, Change, Common
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.following import News, Turn
-from fedsage.protocol.holding import first_common, packed, unpacked
+from fedsage.protocol.following import CLASSIFIER, News, Turn, state_name
+from fedsage.protocol.holding import checksum_of, first_common, packed, unpacked
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_full, in_sums
+from fedsage.protocol.procedures import Summed, in_full, in_sums
 from fedsage.protocol.server import Rule, average, server_execution_for_c
 
 
@@ -62,7 +62,7 @@ class ByChanges:
         plan, owners = self.exchange.plan, len(self.exchange.owners)
         if classifier.moments:
             self.common = unpacked(plan.config, classifier)
-            news = everything(self.common)
+            news = vouched(self.exchange, CLASSIFIER, everything(self.common))
         else:
             weight = plan.num_nodes / len(plan.nodes) * plan.config.data.train
             weighted = plan.config.classifier.weighting == "nodes"
@@ -73,19 +73,33 @@ class ByChanges:
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
         """Procedure B: φ after this round, the owners' mean loss, and their hits."""
         exchange, common = self.exchange, self.common
-        holding = exchange.answered[receive_change.name]
+        holding, hides = exchange.answered[receive_change.name], exchange.hidden is not None
         exchange.guard.held = common
         combine = add_up if self.rule is average else partial(ruled, self.rule, common)
-        total = exchange.sum(local_change_c, Turn(t, keep), combine)
+        turn = Turn(t, keep, state_of(common))
+        total = exchange.sum(local_change_c, turn, combine)
+        added = exchange.answered[local_change_c.name]
         if keep:
-            self.kept = exchange.answered[local_change_c.name]
+            self.kept = added
         guide = common.guide(total)
-        told = total if in_sums(exchange.plan.config) else for_owners(total)
+        told = total if hides else for_owners(total)
         self.common = common.after(told, guide)
-        step = news_of(self.common, told, guide)
-        news = {i: step if i in holding else everything(self.common) for i in exchange.owners}
+        step, whole = news_of(self.common, told, guide), everything(self.common)
+        news = {i: step if i in holding else whole for i in exchange.owners}
+        if hides:  # who added nothing cannot check the sum, and needs the others' word
+            news = {i: step for i in added}
         hits = exchange.sum(receive_change, news)
+        if late := [i for i in exchange.owners if i not in news]:
+            self.catch_up({i: step if i in holding else whole for i in late})
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
+
+    def catch_up(self, news: Mapping[OwnerId, News]) -> None:
+        """Bring owners that missed a hidden sum to the state that the others vouch for."""
+        exchange, name = self.exchange, receive_change.name
+        here = exchange.answered[name]
+        given = {i: vouched(exchange, CLASSIFIER, one) for i, one in news.items()}
+        exchange.ask(receive_change, given, Summed, 0)  # they add nothing, so without masks
+        exchange.answered[name] = sorted([*here, *exchange.answered[name]])
 
     def end(self, best: Classifier, t: int, last: int) -> Hits | None:
         """Make sure that all hold the best φ, of round ``t``; owners that kept it reuse it."""
@@ -100,6 +114,11 @@ class ByChanges:
         return None
 
 
+def vouched(exchange: Exchange, what: str, news: News) -> News:
+    """News with the signatures of owners that computed the same state, if sums are hidden."""
+    return replace(news, vouchers=exchange.vouchers(state_name(what, news.t)))
+
+
 def for_owners(total: Change) -> Change:
     """The part of a sum that owners need: the rest is in the server's guide."""
     parts = {part: n for part, n in total.parts.items() if not part.startswith(RIGHT)}
@@ -108,15 +127,19 @@ def for_owners(total: Change) -> Change:
 
 def news_of(common: Common, total: Change = NO_CHANGE, guide: Parameters | None = None) -> News:
     """What an owner needs to continue if it holds the state of the round before."""
-    return News(common.t, common.owners, common.weight, {}, {}, total, guide or {})
+    start = common.t, common.owners, common.weight
+    return News(*start, {}, {}, total, guide or {}, state_of(common))
 
 
 def everything(common: Common) -> News:
     """What an owner needs if it does not: the whole state."""
-    all_of_it = packed(common)
-    return News(
-        common.t, common.owners, common.weight, all_of_it.phi, all_of_it.moments, NO_CHANGE, {}
-    )
+    start, whole = (common.t, common.owners, common.weight), packed(common)
+    return News(*start, whole.phi, whole.moments, NO_CHANGE, {}, state_of(common))
+
+
+def state_of(common: Common) -> str:
+    """The checksum by which owners in hidden sums know that all hold the same."""
+    return checksum_of(common) if in_sums(common.config) else ""
 
 
 def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:

@@ -30,7 +30,7 @@ from fedsage.protocol.common import (
     Common,
     ring_of,
 )
-from fedsage.protocol.following import News, Turn, follower
+from fedsage.protocol.following import News, Turn, follower, turn_of
 from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.guard import DIVERGED, UPDATE, all_finite
 from fedsage.protocol.holding import first_common
@@ -46,9 +46,9 @@ from fedsage.protocol.messages import (
     misfit,
 )
 from fedsage.protocol.own_change import change_of
-from fedsage.protocol.owner import DataOwner, too_many_hits, too_many_in_all
+from fedsage.protocol.owner import DataOwner, no_hits, too_many_hits, too_many_in_all
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Summed, in_sums, in_whole_numbers, procedure
+from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
 
@@ -187,6 +187,8 @@ def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
     shapes=form_of_change,
     check=strange_change,
     check_sum=strange_sum,
+    silent=lambda change: not change.count,
+    rounds=True,
     sizes=sizes_of_change,
     keeps=follower,
     leaves=words_of_change,
@@ -197,6 +199,7 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     """Procedure F, then how far it moved φ, as a message."""
     mine = follower(owner)
     common = mine.held(turn.t)
+    mine.trust.start(common, turn.state)
     if turn.keep:
         mine.keep(common)
     update = owner.local_update_c(Ask(turn.t))
@@ -206,7 +209,7 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
         update = replace(update, moments=moments_of(owner.optimizer, owner.model))
     stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
     change = change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
-    return mine.with_proof(common, change)
+    return mine.trust.with_proof(common, change)
 
 
 @procedure(
@@ -214,6 +217,9 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     uses=Summed,
     check=too_many_hits,
     check_sum=too_many_in_all,
+    alike=turn_of,
+    silent=no_hits,
+    rounds=True,
     leaves="In each of these rounds: how many of your validation nodes the shared classifier "
     "gets right.",
     full=full_broadcast,
@@ -222,9 +228,10 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
 def receive_change(owner: DataOwner, news: News) -> Hits:
     """Procedure B, received: take the step that all take, and score φ on validation nodes.
 
-    φ is scored once a round, and only if it follows from a sum of changes.
+    φ is scored once a round, and only if it follows from a sum that this owner added to.
     """
     mine = follower(owner)
     mine.take(news)
-    owner.foreign = in_sums(owner.config) and not mine.checked
-    return owner.hits(owner.split.val) if mine.checked else NO_HITS
+    owner.foreign = owner.masks is not None and not mine.checked
+    scored = mine.checked and news.total.count > 0
+    return owner.hits(owner.split.val) if scored else NO_HITS

@@ -1,13 +1,13 @@
 """How an owner checks that what the server sends out is what the owners added up.
 
-Every owner adds a proof of its change and of the φ it starts from. The sum of proofs fits only
-the sum of changes, and only if all started from the same φ. What the server adds itself, the
-guide, follows from the sum except for the last bits, and every owner can recompute it.
+Every owner adds a proof of its change and of the state it starts from. The sum of proofs fits
+only the sum of changes, and only if all started from the same state. What the server adds
+itself, the guide, follows from the sum except for the last bits, and every owner can recompute
+it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedsage.errors import PrivacyError
 from fedsage.models.low_rank import directions
-from fedsage.models.parameters import sha256_of
 from fedsage.privacy.sums import decode
 from fedsage.protocol.common import BEYOND, NEXT, RIGHT, UNITS, Change, Common
+from fedsage.protocol.holding import checksum_of
 
 NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 
@@ -28,7 +28,7 @@ def proof_of_change(secret: bytes, common: Common, change: Change) -> int:
     from fedsage.privacy.proof import proof_of  # cryptography takes time to load
 
     rows = [change.parts[part].reshape(-1).numpy() for part in sorted(change.parts)]
-    start = int.from_bytes(hashlib.sha256(sha256_of(common.phi).encode()).digest()[:7], "big")
+    start = int(checksum_of(common)[:14], 16)
     more = [change.weight, change.steps, change.loss, change.count, start * change.count]
     wide = np.concatenate([row.astype(np.int32) for row in rows])
     return proof_of(secret, f"round {common.t}", wide, more)

@@ -58,7 +58,7 @@ def count_classes(owner: DataOwner, ask: Ask) -> ClassCounts:
     return ClassCounts(torch.from_numpy(found.astype(np.int32)))
 
 
-@procedure(phase="training", uses=Open, when=balanced)
+@procedure(phase="training", uses=Open, when=balanced, binds=True)
 def weigh_classes(owner: DataOwner, counts: ClassCounts) -> Ready:
     """Take over the weights that follow from all owners' counts."""
     owner.class_weights = weights_of(counts)

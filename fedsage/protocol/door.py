@@ -20,10 +20,11 @@ from fedsage.protocol.procedures import Procedure, Summed, in_sums
 from fedsage.protocol.wire import encode
 
 if TYPE_CHECKING:
-    from fedsage.protocol.masking import Masks
+    from fedsage.protocol.own_masks import Masks
 
 Link: TypeAlias = Callable[[Procedure[Any, Any, Any], Any], Any]  # a message to a message
 Record: TypeAlias = Callable[[Path, Mapping[str, Any]], str]  # a line of a folder's log
+ABOUT_MASKS = "fedsage.protocol.masking"  # the module of procedures on an owner's masks
 
 
 @dataclass(slots=True)
@@ -56,11 +57,17 @@ class Door:
         return allowed[name]
 
     def let_out(
-        self, procedure: Procedure[Any, Any, Any], message: Any, lot: int | None = None
+        self,
+        procedure: Procedure[Any, Any, Any],
+        message: Any,
+        lot: int | None = None,
+        request: Any = None,
     ) -> bytes:
         """The reply as bytes; refuses what is not an answer or does not fit the agreed run.
 
-        If sums are hidden, a reply to be summed leaves only under the masks of a ``lot``.
+        If sums are hidden, a reply to be summed leaves only under the masks of a ``lot``, which
+        cancel only among owners that got the same ``request``. A reply that adds nothing needs
+        no masks, and is not counted in the sum.
         """
         self.asked(procedure.name)
         for link in self.links:
@@ -71,8 +78,11 @@ class Door:
                 f"A {type(message).__name__} must not leave: {why}. It does not fit the agreed "
                 "run; nothing was sent."
             )
-        if self.plan and in_sums(self.plan.config) and procedure.uses is Summed:
-            message = self.masked(message, lot)
+        if self.plan and in_sums(self.plan.config):
+            if procedure.binds:
+                self.bind(procedure, request)
+            if procedure.uses is Summed and not procedure.silent(message):
+                message = self.masked(procedure, request, message, lot)
         frame = encode(message)
         if self.folder is not None:
             self.log(procedure.name, message, frame)
@@ -80,16 +90,25 @@ class Door:
 
     def about_masks(self, procedure: Procedure[Any, Any, Any]) -> bool:
         """Whether a procedure is about masks rather than the owner's data."""
-        return self.masks is not None and procedure.module == type(self.masks).__module__
+        return self.masks is not None and procedure.module == ABOUT_MASKS
 
-    def masked(self, message: Any, lot: int | None) -> Any:
+    def bind(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
+        """From here on, masks cancel only among owners that got the same request."""
+        from fedsage.protocol.own_masks import checksum_of  # cryptography takes time to load
+
+        if self.masks is not None:
+            self.masks.bound[procedure.name] = checksum_of(request)
+
+    def masked(
+        self, procedure: Procedure[Any, Any, Any], request: Any, message: Any, lot: int | None
+    ) -> Any:
         """A message to be summed, under its masks."""
-        if self.masks is None or lot is None:
+        if self.masks is None or lot is None or request is None:
             raise PrivacyError(
                 f"A {type(message).__name__} was asked for without masks, but hidden sums were "
                 "agreed. Nothing was sent."
             )
-        return self.masks.masked(message, lot)
+        return self.masks.masked(procedure, request, message, lot)
 
     def misfit(self, procedure: Procedure[Any, Any, Any], message: Any) -> str | None:
         """Why a message may not leave in answer to ``procedure``, or None."""

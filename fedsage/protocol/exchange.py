@@ -43,6 +43,12 @@ class Hidden(Protocol):
     ) -> Reply:
         """Like :meth:`Exchange.sum`."""
 
+    def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
+        """Note what all owners were told."""
+
+    def vouchers(self, state: str) -> dict[str, Any]:
+        """Signatures of owners under a state that they computed from sums."""
+
 
 def ignore_sum(procedure: Procedure[Any, Any, Any], total: Any) -> None:
     """For callers that keep no sums."""
@@ -134,6 +140,10 @@ class Exchange:
         replies = self.ask(procedure, request, Summed)
         return add_up(list(replies.values())), replies
 
+    def vouchers(self, state: str) -> dict[str, Any]:
+        """Signatures under a state, for owners that could not check it; none if all is open."""
+        return {} if self.hidden is None else self.hidden.vouchers(state)
+
     def mean(
         self,
         procedure: Procedure[Any, Request, Reply],
@@ -213,6 +223,8 @@ class Exchange:
         self.misses += missed
         for i in replies:
             self.taken[i] = after(self.taken[i], procedure, requests[i])
+        if procedure.binds and self.hidden is not None:
+            self.hidden.tell(procedure, next(iter(requests.values())))
         if procedure.owed:
             for i in [i for i in requests if i not in replies]:
                 self.engine.owed.setdefault(i, []).append((procedure, requests[i]))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fedsage.errors import ProtocolError
+from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.checking import check_guide, check_sum, proof_of_change
 from fedsage.protocol.common import Change, Common
-from fedsage.protocol.holding import first_common, unpacked
+from fedsage.protocol.holding import checksum_of, first_common, unpacked
+from fedsage.protocol.mask_messages import Voucher
 from fedsage.protocol.messages import Classifier, message
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_sums
+
+CLASSIFIER = "the classifier"  # what it is that owners follow, as they call it
+
+
+def state_name(what: str, t: int) -> str:
+    """What owners call the state after ``t`` rounds."""
+    return f"{what} after {t} rounds"
 
 
 @message
@@ -21,6 +28,7 @@ class Turn:
 
     t: int
     keep: bool
+    state: str = ""  # where sums are hidden: the checksum of the state to start from
 
 
 @message
@@ -29,6 +37,8 @@ class News:
 
     At the start, the state follows from the plan. Later it takes the sum of changes and the
     server's guide, or the whole state after an absence. Without any, the kept φ is reused.
+    Where sums are hidden, it names the checksum of the state, and others vouch for a state that
+    an owner cannot check.
     """
 
     t: int
@@ -38,6 +48,66 @@ class News:
     memory: Parameters
     total: Change
     guide: Parameters
+    state: str = ""
+    vouchers: dict[str, Voucher] = field(default_factory=dict)
+
+
+def turn_of(news: News) -> Turn:
+    """The part of news that all owners in a sum must have been sent alike."""
+    return Turn(news.t, False, news.state)
+
+
+@dataclass(slots=True)
+class Trust:
+    """Why an owner believes that a state follows from sums: it checked them, or others did.
+
+    Args:
+        owner: Who this is.
+        what: What the states are of, in words.
+    """
+
+    owner: DataOwner
+    what: str
+    proved: tuple[int, bytes] = (-1, b"")  # the last round it added to, and with which secret
+
+    def with_proof(self, common: Common, change: Change) -> Change:
+        """A change with a proof that lets owners check the sum, if they share a secret."""
+        masks = self.owner.masks
+        self.proved = common.t, masks.common if masks else b""
+        if masks is None:
+            return change
+        return replace(change, proof=proof_of_change(masks.common, common, change))
+
+    def start(self, common: Common, state: str) -> None:
+        """Refuse to train from another state than the server says that all hold."""
+        if self.owner.masks is not None and state != checksum_of(common):
+            name = state_name(self.what, common.t)
+            raise PrivacyError(
+                f"The server names another state than {name}, as this owner holds it. Nothing "
+                "was sent."
+            )
+
+    def step(self, common: Common, news: News) -> tuple[Common, bool]:
+        """The state after a sum, and whether this owner could check it."""
+        t, secret = self.proved
+        added, masks = t == common.t, self.owner.masks
+        if masks is None:  # in the open, nobody can check what the server says
+            return common.after(news.total, news.guide), added
+        if added:
+            check_sum(secret, common, news.total)
+            check_guide(common, news.total, news.guide)
+        after = common.after(news.total, news.guide)
+        if not added:
+            self.accept(after, news)
+        self.start(after, news.state)
+        masks.remembered.know(state_name(self.what, after.t), checksum_of(after))
+        return after, added
+
+    def accept(self, common: Common, news: News) -> None:
+        """Refuse a state that this owner cannot check and that nobody vouches for."""
+        if self.owner.masks is not None:
+            name = state_name(self.what, common.t)
+            self.owner.masks.accept(name, checksum_of(common), news.vouchers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +126,11 @@ class Follower:
     feedback: Parameters = field(default_factory=dict)
     common: Common | None = None
     kept: tuple[int, Parameters, bool] = (-1, {}, False)  # when φ was best, and that φ
-    proved: tuple[int, bytes] = (-1, b"")  # the last round it added to, and with which secret
     checked: bool = False  # whether φ follows from sums that this owner could check
+    trust: Trust = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trust = Trust(self.owner, CLASSIFIER)
 
     def state(self) -> FollowerState:
         """What the server cannot give back after a restart."""
@@ -76,37 +149,19 @@ class Follower:
         plan = self.owner.plan
         before, self.checked = self.checked, False
         if news.total.count:
-            common = self.held(news.t - 1)
-            self.checked = self.follows(common, news)
-            common = common.after(news.total, news.guide)
+            common, self.checked = self.trust.step(self.held(news.t - 1), news)
         elif news.memory:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
+            self.trust.accept(common, news)
         elif news.t == 0:
             common = first_common(plan, news.owners, news.weight)
         else:  # the end: only φ, for queries
             phi, self.checked = (news.phi, False) if news.phi else self.recalled(news.t, before)
+            self.common = None  # from this φ, nobody trains
             self.owner.take_over(phi, {})
             return
         self.common = common
         self.owner.take_over(common.phi, common.moments)
-
-    def with_proof(self, common: Common, change: Change) -> Change:
-        """A change with a proof that lets owners check the sum, if they share a secret."""
-        self.proved = common.t, self.owner.secret()
-        if not in_sums(self.owner.config):
-            return change
-        return replace(change, proof=proof_of_change(self.owner.secret(), common, change))
-
-    def follows(self, common: Common, news: News) -> bool:
-        """Whether this owner knows that φ follows from sums; refuses what does not."""
-        t, secret = self.proved
-        if t != common.t:
-            return False  # it added nothing to this sum
-        if not in_sums(self.owner.config):
-            return True  # the server sees every reply: owners cannot check it
-        check_sum(secret, common, news.total)
-        check_guide(common, news.total, news.guide)
-        return True
 
     def recalled(self, t: int, checked: bool) -> tuple[Parameters, bool]:
         """The φ that it holds or kept after ``t`` rounds, and whether it could check it."""

@@ -10,19 +10,28 @@ from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, thre
 from fedsage.privacy.masks import masked
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Keys, Members, Shares
+from fedsage.protocol.mask_messages import (
+    Answered,
+    Batch,
+    Boxes,
+    Keys,
+    Members,
+    Shares,
+    State,
+    Voucher,
+)
 from fedsage.protocol.masking import (
-    about,
     give_shares,
     hold_shares,
     holders_of,
-    lot_key,
     make_keys,
     reach_of,
     seed_of,
     share_secrets,
+    vouch,
 )
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.own_masks import about, checksum_of, lot_key
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed
 from fedsage.protocol.whole_messages import whole_numbers, with_points
 
@@ -48,6 +57,7 @@ class HiddenSums:
         self.able: Collection[OwnerId] = ()  # owners with keys and with the others' shares
         self.first, self.next = -1, 0
         self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sum
+        self.bound: dict[str, str] = {}  # what all owners were told, by procedure
 
     def sum(
         self,
@@ -69,16 +79,30 @@ class HiddenSums:
         away = [Miss(i, procedure.name, WITHOUT_KEYS) for i in requests if i not in able]
         exchange.misses += away
         replies = exchange.ask(procedure, able, Summed, least, lot)
-        total = self.opened(add_up(list(replies.values())), lot, list(replies))
-        wrong = exchange.guard.wrong_sum(procedure, total, len(replies), exchange.agreed)
+        added = {i: reply for i, reply in replies.items() if not procedure.silent(reply)}
+        if not added:  # then nothing is masked
+            return add_up(list(replies.values()))
+        what = about(self.run, lot, procedure, able[min(added)], self.bound)
+        total = self.opened(add_up(list(added.values())), lot, list(added), what)
+        wrong = exchange.guard.wrong_sum(procedure, total, len(added), exchange.agreed)
         if wrong:
-            names = ", ".join(exchange.engine.name_of(i) for i in replies)
+            names = ", ".join(exchange.engine.name_of(i) for i in added)
             raise ProtocolError(
                 f"The sum of {procedure.name} has {wrong}. One of these owners sent what no "
                 f"training leads to; the masks hide which: {names}."
             )
         exchange.on_sum(procedure, total)
         return total
+
+    def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
+        """Note what all owners were told: masks cancel only among those that know it."""
+        self.bound[procedure.name] = checksum_of(request)
+
+    def vouchers(self, state: str) -> dict[str, Voucher]:
+        """Signatures of owners that computed a state themselves."""
+        asked = dict.fromkeys(self.exchange.owners, State(state))
+        replies = self.exchange.ask(vouch, asked, Open, 0)
+        return {str(i): one for i, one in replies.items() if one.signature}
 
     def lot_for(self, asked: Collection[OwnerId]) -> int:
         """The lot of the next sum; makes new keys when they run out or absent owners return."""
@@ -107,20 +131,24 @@ class HiddenSums:
             asked = list(boxes)
         raise Absent("Owners come and go too fast to agree on keys. Try again later.")
 
-    def opened(self, total: M, lot: int, answered: Sequence[OwnerId]) -> M:
-        """A sum without its masks."""
+    def opened(self, total: M, lot: int, answered: Sequence[OwnerId], what: str) -> M:
+        """A sum without its masks; ``what`` it is over is part of their keys."""
         here = {str(i): True for i in answered}
         asked = {i: Answered(lot, here, self.signed.get(i, {})) for i in answered}
         needed = threshold_of(len(self.keys))
         shares = self.exchange.ask(give_shares, asked, Open, needed)
         signed = {str(i): one.signature for i, one in shares.items()}
         self.signed |= dict.fromkeys(shares, signed)
-        plus, minus = self.masks_on(lot, answered, shares)
+        plus, minus = self.masks_on(lot, answered, shares, what)
         numbers, rebuilt = whole_numbers(total)
         return with_points(rebuilt(masked(numbers, minus, plus)))
 
     def masks_on(
-        self, lot: int, answered: Sequence[OwnerId], shares: Mapping[OwnerId, Shares]
+        self,
+        lot: int,
+        answered: Sequence[OwnerId],
+        shares: Mapping[OwnerId, Shares],
+        what: str,
     ) -> tuple[list[bytes], list[bytes]]:
         """The seeds of the masks that were added to a sum, and of those subtracted."""
         own = {i: one.own for i, one in shares.items()}
@@ -131,7 +159,7 @@ class HiddenSums:
             secret = self.secret_of(gone, keys)
             for j in set(self.around[gone]) & set(answered):
                 public = lot_key(self.keys[j], lot - self.first)
-                seed = agreed(secret, public, about(self.run, lot))
+                seed = agreed(secret, public, what)
                 (plus if j < gone else minus).append(seed)
         return plus, minus
 

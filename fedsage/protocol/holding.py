@@ -14,7 +14,7 @@ from torch import Tensor
 from fedsage.config import Config
 from fedsage.models.derived import Pace, has_moments
 from fedsage.models.low_rank import is_large, random_directions, rounded, sides
-from fedsage.models.parameters import Parameters, under
+from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, exponents_for
 from fedsage.protocol.common import RIGHT, Common, room
 from fedsage.protocol.frames import LEFT, REST
@@ -71,6 +71,14 @@ def packed(common: Common) -> Classifier:
     return Classifier(
         common.phi, memory | {"numbers": torch.tensor(numbers, dtype=torch.float64)}
     )
+
+
+@lru_cache(maxsize=4)
+def checksum_of(common: Common) -> str:
+    """The checksum of everything that all hold."""
+    whole = packed(common)
+    memory = {f"memory/{name}": one for name, one in whole.moments.items()}
+    return sha256_of(whole.phi | memory)
 
 
 def unpacked(config: Config, classifier: Classifier) -> Common:

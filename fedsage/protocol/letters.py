@@ -18,8 +18,8 @@ from fedsage.errors import PrivacyError
 from fedsage.graph.known import KnownLinks
 from fedsage.privacy.keys import agreed, new_secret, public_key, sealed, unsealed
 from fedsage.privacy.sums import Whole
-from fedsage.protocol.masking import Identity
 from fedsage.protocol.messages import Each, Form, Ints, OwnerId, message
+from fedsage.protocol.own_masks import Identity
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.wire import decode, encode
 

@@ -28,6 +28,21 @@ class Keys:
 
 
 @message
+class State:
+    """S → D_i: vouch for the state of that name, if you know it."""
+
+    name: str
+
+
+@message
+class Voucher:
+    """D_i → S → D_j: its signature under a state that it computed from sums."""
+
+    certificate: str
+    signature: str
+
+
+@message
 class Members:
     """S → every D_i: the keys of all who take part in a batch."""
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import replace
 
 from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import (
     SIZE,
-    agreed,
     circle,
     derived,
     in_bytes,
+    is_key,
     is_signed,
     new_secret,
     public_key,
@@ -31,9 +30,7 @@ from fedsage.privacy.keys import (
     unsealed,
     verifying_key,
 )
-from fedsage.privacy.masks import masked
 from fedsage.protocol.mask_messages import (
-    NO_BATCH,
     Answered,
     Batch,
     Boxes,
@@ -41,101 +38,16 @@ from fedsage.protocol.mask_messages import (
     Keys,
     Members,
     Shares,
+    State,
+    Voucher,
 )
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.own_masks import Masks, signed_state
 from fedsage.protocol.procedures import Sealed, in_sums, procedure
-from fedsage.protocol.whole_messages import whole_numbers
 
-M = TypeVar("M")
 REACH = 10  # neighbors on each side if there are many owners
 MOST_LOTS = 1024  # sums that keys are made for at a time
 FEW = 30  # with fewer owners, all are neighbors
-
-
-@runtime_checkable
-class Identity(Protocol):
-    """How an owner proves who it is, and checks who the others are."""
-
-    @property
-    def certificate(self) -> str:
-        """The certificate by which others check its signatures."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of all owners, in order; empty where they have none."""
-
-    @property
-    def owners(self) -> int:
-        """How many owners it knows, including itself."""
-
-    def sign(self, text: bytes) -> str:
-        """A signature for a text."""
-
-    def check(self, owner: OwnerId, certificate: str, text: bytes, signature: str) -> None:
-        """Refuse a signature that is not that owner's."""
-
-
-@dataclass(slots=True)
-class Masks:
-    """An owner's secrets for the sums of a batch; they are never written to disk.
-
-    Args:
-        owner: Who this is.
-        run: The name of the run, part of every signed text.
-        identity: Signs, and checks signatures.
-        least: It adds nothing to a sum of fewer owners.
-    """
-
-    owner: OwnerId
-    run: str
-    identity: Identity
-    least: int = 2
-    batch: Batch = NO_BATCH
-    channel: int = 0
-    pairs: list[int] = field(default_factory=list)  # the secret of the key of each lot
-    own: list[int] = field(default_factory=list)  # the secret of its own mask
-    members: Mapping[OwnerId, Keys] = field(default_factory=dict)
-    around: Mapping[OwnerId, Sequence[OwnerId]] = field(default_factory=dict)
-    common: bytes = b""  # known to all owners but not to the server
-    shares: dict[OwnerId, bytes] = field(default_factory=dict)
-    part: int = 0  # this owner's part of ``common``
-    used: int = -1  # the last lot it added to
-    told: dict[int, bytes] = field(default_factory=dict)  # who was in the last sums
-    signers: dict[OwnerId, str] = field(default_factory=dict)  # keys these were signed with
-
-    def in_common(self) -> bytes:
-        """The secret that all owners know and the server does not."""
-        return self.common
-
-    def key(self, other: OwnerId) -> bytes:
-        """The key for what only that owner may read."""
-        public = bytes.fromhex(self.members[other].channel)
-        return agreed(self.channel, public, f"{self.run}, batch {self.batch.number}")
-
-    def masked(self, reply: M, lot: int) -> M:
-        """A reply as it leaves; every lot is used once."""
-        at = lot - self.batch.number
-        if not self.common or not 0 <= at < self.batch.lots:
-            raise PrivacyError(f"There are no keys for sum {lot}. Nothing was sent.")
-        if lot <= self.used:
-            raise PrivacyError(f"Sum {lot} was asked for again. Nothing was sent.")
-        self.used = lot
-        plus, minus = [derived(in_bytes(self.own[at]), "own mask")], list[bytes]()
-        for j in self.around[self.owner]:
-            seed = agreed(self.pairs[at], lot_key(self.members[j], at), about(self.run, lot))
-            (plus if self.owner < j else minus).append(seed)
-        numbers, rebuilt = whole_numbers(reply)
-        return rebuilt(masked(numbers, plus, minus))
-
-
-def about(run: str, lot: int) -> str:
-    """What a key of two owners is for."""
-    return f"{run}, sum {lot}"
-
-
-def lot_key(keys: Keys, at: int) -> bytes:
-    """An owner's public key for one lot of a batch."""
-    return bytes.fromhex(keys.lots[64 * at : 64 * (at + 1)])
 
 
 def signed_keys(run: str, owner: OwnerId, number: int, keys: Keys) -> bytes:
@@ -186,6 +98,7 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
     for i, keys in found.items():
         text = signed_keys(mine.run, i, mine.batch.number, keys)
         mine.identity.check(i, keys.certificate, text, keys.signature)
+        check_keys(mine, i, keys)
     if mine.owner not in found or found[mine.owner].channel != public_key(mine.channel).hex():
         raise PrivacyError("Keys that are not this owner's were handed out in its name.")
     if len(found) < mine.least:
@@ -230,7 +143,7 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
 )
 def give_shares(mine: Masks, answered: Answered) -> Shares:
     """The shares that open one sum; refuses a sum of too few, or a second list of owners."""
-    lot, owners = answered.lot, sorted(int(i) for i in answered.owners)
+    lot, owners = answered.lot, sorted({int(i) for i in answered.owners})
     text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
     needed = threshold_of(len(mine.members))
     if lot != mine.used or mine.owner not in owners or not set(owners) <= set(mine.members):
@@ -242,6 +155,7 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
     if mine.told.get(lot, text) != text:
         raise PrivacyError(f"The server gave two different lists of who is in sum {lot}.")
     check_stories(mine, lot, answered.before)
+    mine.remembered.check_sum(mine.asked, owners)
     before = {one: told for one, told in mine.told.items() if one >= lot - 1}
     mine.told = before | {lot: text}
     mine.signers = {i: keys.signing for i, keys in mine.members.items()}
@@ -251,6 +165,27 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
             start = SIZE * (1 + 2 * at + (i in owners))
             found[i in owners][str(i)] = shares[start : start + SIZE].hex()
     return Shares(found[True], found[False], signed(mine.channel, text))
+
+
+@procedure(
+    phase="evaluation",
+    leaves="If an owner was away: your signature under a checksum of what it missed.",
+    when=in_sums,
+)
+def vouch(mine: Masks, state: State) -> Voucher:
+    """Sign the state that follows from sums, for owners that could not check it, if known."""
+    checksum = mine.remembered.states.get(state.name)
+    if checksum is None:
+        return Voucher("", "")
+    text = signed_state(mine.run, state.name, checksum)
+    return Voucher(mine.identity.certificate, mine.identity.sign(text))
+
+
+def check_keys(mine: Masks, owner: OwnerId, keys: Keys) -> None:
+    """Refuse keys that are none, and name their owner: with them no sum can be added up."""
+    lots = [keys.lots[64 * at : 64 * (at + 1)] for at in range(mine.batch.lots)]
+    if len(keys.lots) != 64 * mine.batch.lots or not all(map(is_key, [keys.channel, *lots])):
+        raise PrivacyError(f"Owner {owner} sent keys that cannot be used. Nothing was sent.")
 
 
 def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:

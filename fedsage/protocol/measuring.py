@@ -116,6 +116,7 @@ def wrong_counts(reply: AnswerCounts, most: int) -> str | None:
     uses=Summed,
     after=AFTER,
     check=strange_likelihoods,
+    silent=lambda reply: not reply.total,
     check_sum=lambda plan, total, owners: wrong_likelihoods(total, plan.num_nodes),
     leaves="At the end: how likely the classifier finds the classes of your validation nodes, "
     f"in all, if it were less or more sure ({len(GRID)} numbers).",
@@ -137,6 +138,7 @@ def likelihoods(owner: DataOwner, query: Query) -> Likelihoods:
     after=AFTER,
     shapes=lambda plan: {"confusion": Ints((plan.d_y, plan.d_y))},
     check=strange_counts,
+    silent=lambda reply: not reply.confusion.any(),
     check_sum=lambda plan, total, owners: wrong_counts(total, plan.num_nodes),
     leaves="At the end: how many of your test nodes of each class are given each class, and "
     f"how many answers are how sure and right, in {BINS} steps.",

@@ -41,6 +41,7 @@ from fedsage.shapes import NodeIds
 
 if TYPE_CHECKING:
     from fedsage.protocol.letters import Abroad
+    from fedsage.protocol.own_masks import Masks
 
 Part = TypeVar("Part", bound=Kept)
 
@@ -89,6 +90,11 @@ def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
     if hits.total > plan.num_nodes:
         return f"hits of {hits.total} nodes, but all owners have {plan.num_nodes}"
     return no_share(hits)
+
+
+def no_hits(hits: Hits) -> bool:
+    """Whether no node was counted."""
+    return not hits.total
 
 
 def strange_update(
@@ -163,7 +169,7 @@ class DataOwner:
         self.tested = False
         self.measured: set[str] = set()  # questions about answers, each answered once
         self.scored, self.updates = 0, 1  # how often φ was scored, and may be
-        self.secret: Callable[[], bytes] = bytes  # shared by the owners, if any
+        self.masks: Masks | None = None  # where sums are hidden
         self.abroad: Abroad | None = None  # what it knows of other owners' nodes
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
@@ -250,6 +256,7 @@ class DataOwner:
         after=("receive_classifier", "receive_change"),
         check=too_many_hits,
         check_sum=too_many_in_all,
+        silent=no_hits,
         leaves="At the end: how many of your test nodes the classifier gets right.",
     )
     def test_classifier(self, ask: Ask) -> Hits:

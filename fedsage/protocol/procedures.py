@@ -78,6 +78,16 @@ def no_sizes(held: Any, request: Any, reply: Any) -> dict[str, float]:
     return {}
 
 
+def the_same(request: Any) -> Any:
+    """For requests that go to all owners as they are."""
+    return request
+
+
+def never_silent(reply: Any) -> bool:
+    """For replies that always add something to a sum."""
+    return False
+
+
 def always(config: Config) -> bool:
     """For procedures that any run may need."""
     return True
@@ -120,6 +130,10 @@ class Procedure(Generic[Party, Request, Reply]):
     sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes
     full: Callable[[Plan, Any], tuple[int, int]] | None = None
     when: Callable[[Config], bool] = always
+    alike: Callable[[Any], Any] = the_same
+    silent: Callable[[Any], bool] = never_silent
+    rounds: bool = False
+    binds: bool = False
 
     @property
     def name(self) -> str:
@@ -207,6 +221,10 @@ def procedure(
     sizes: Callable[[Any, Any, Any], dict[str, float]] = no_sizes,
     full: Callable[[Plan, Any], tuple[int, int]] | None = None,
     when: Callable[[Config], bool] = always,
+    alike: Callable[[Any], Any] = the_same,
+    silent: Callable[[Any], bool] = never_silent,
+    rounds: bool = False,
+    binds: bool = False,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Let the server ask an owner for this function of an owner and a message.
 
@@ -227,6 +245,13 @@ def procedure(
             (the φ broadcast last), the request and the reply.
         full: The bytes of request and reply as full messages, if these ones are shorter.
         when: In which runs it may be asked for.
+        alike: The part of the request, a message, that all owners in a hidden sum must have
+            been sent alike.
+        silent: Whether a reply adds nothing; such an owner is not counted in a hidden sum.
+        rounds: Whether a hidden sum of each round may be of other owners than the last. If
+            not, all such sums of a run are of the same owners.
+        binds: Whether the request changes what an owner answers later; then hidden sums are
+            only of owners that got the same.
     """
 
     def declare(
@@ -246,6 +271,10 @@ def procedure(
             sizes,
             full,
             when,
+            alike,
+            silent,
+            rounds,
+            binds,
         )
         PROCEDURES[made.module, made.name] = made
         return made

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
 from fedsage.audit.case import Case
 from fedsage.audit.prepare import recorded_case, run_for_audit
 from fedsage.config import load_config
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
-from fedsage.runs.recording import Line, Recording
 from fedsage.threads import dense_threads
 from tests.cli.conftest import fedsage  # noqa: F401
 
@@ -54,30 +50,12 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> MakeCase:
     return make
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Masked(Recording):
-    """The same messages, each whole number of one owner's made uniformly random."""
-
-    def message(self, line: Line) -> Any:
-        found = Recording.message(self, line)
-        if line.way != "up" or line.procedure not in ("local_change_c", "sketch_in_whole"):
-            return found
-        stream = generator(line.start, "mask")
-
-        def noise(numbers: Tensor) -> Tensor:
-            size = torch.iinfo(numbers.dtype)
-            drawn = stream.integers(size.min, size.max, numbers.shape, endpoint=True)
-            return torch.from_numpy(drawn).to(numbers.dtype)
-
-        if line.procedure == "sketch_in_whole":
-            return replace(found, product=noise(found.product))
-        return replace(found, parts={part: noise(one) for part, one in found.parts.items()})
-
-
 @pytest.fixture(scope="session")
 def masked_case(case_of: MakeCase) -> Case:
-    """A run whose server sees noise of each owner, and the sums."""
-    case = case_of(how="low-rank")
-    found = case.recording
-    masked = Masked(Path(found.folder), found.lines, found.procedures)
-    return replace(case, recording=masked, quick=False, read={})
+    """A run whose sums are hidden, as its server saw it; by the same masks every time."""
+    stream = generator(0, "masks")
+    with pytest.MonkeyPatch.context() as patch:
+        new = "fedsage.protocol.masking.new_secret"
+        patch.setattr(new, lambda: int.from_bytes(stream.bytes(15), "big"))
+        case = case_of(how="low-rank", privacy={"level": "sums"})
+    return replace(case, quick=False, read={})

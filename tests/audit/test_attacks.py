@@ -17,6 +17,7 @@ from fedsage.audit.attacks.neighgen_rows import neighgen_rows
 from fedsage.audit.attacks.poisoning import poisoning
 from fedsage.audit.attacks.row_span import row_span
 from fedsage.audit.attacks.rows_rebuilt import rows_rebuilt, sparsest_with
+from fedsage.audit.attacks.singling_out import singling_out
 from fedsage.audit.attacks.sketch_membership import sketch_membership
 from fedsage.audit.case import Case
 from fedsage.audit.scores import auc, auc_error, found_at
@@ -77,6 +78,7 @@ def test_masked_replies_tell_nothing_of_one_owner(masked_case: Case) -> None:
         assert 0.45 < value(found.value) < 0.55 and found.verdict == "holds"
         assert found.sum is not None  # what the sum tells stands beside it
     assert rows_rebuilt(masked_case).value == 0
+    assert singling_out(masked_case).value == 0
     assert feature_presence(masked_case).verdict in ("holds", "not run")
     assert label_distribution(masked_case).verdict == "holds"
 

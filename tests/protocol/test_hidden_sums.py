@@ -27,6 +27,7 @@ from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.mask_messages import Answered, Batch, Keys, Members
 from fedsage.protocol.masking import give_shares, hold_shares, make_keys, share_secrets
 from fedsage.protocol.messages import Ask, Hits
+from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed
 from fedsage.protocol.whole_messages import leaves_of, whole_numbers, with_points
 from fedsage.rng import generator
@@ -182,6 +183,8 @@ def ready(setup: Setup) -> tuple[Exchange, dict[int, Any]]:
     """An exchange after its first sum, and every owner's masks."""
     exchange = hidden(setup)
     exchange.sum(count_class_links, Ask(0))
+    for one in members_of(exchange).values():
+        one.remembered.sums.clear()  # as if it had been another question
     lot = exchange.hidden.lot_for((0, 1, 2))  # type: ignore[union-attr]
     exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
     return exchange, members_of(exchange)
@@ -259,7 +262,7 @@ def test_nothing_is_masked_before_owners_have_a_secret_in_common(
     keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
     share_secrets(masks[0], keys)
     with pytest.raises(PrivacyError, match="no keys for sum 0"):
-        masks[0].masked(Hits(1, 1, 1, 1), 0)
+        masks[0].masked(DataOwner.test_classifier, Ask(0), Hits(1, 1, 1, 1), 0)
 
 
 def test_keys_for_too_many_sums_are_not_made(graph: Graph, owners: Partition) -> None:

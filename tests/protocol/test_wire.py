@@ -58,7 +58,17 @@ from fedsage.protocol.class_weights import ClassCounts
 from fedsage.protocol.common import Change
 from fedsage.protocol.following import News, Turn
 from fedsage.protocol.letters import Introduction, Introductions, Letters
-from fedsage.protocol.mask_messages import Answered, Batch, Boxes, Held, Keys, Members, Shares
+from fedsage.protocol.mask_messages import (
+    Answered,
+    Batch,
+    Boxes,
+    Held,
+    Keys,
+    Members,
+    Shares,
+    State,
+    Voucher,
+)
 from fedsage.protocol.measuring import AnswerCounts, Likelihoods, Query
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.wire import (
@@ -146,6 +156,8 @@ TRIED = [
     Held(),
     Answered(3, {"0": True}, {"1": "00"}),
     Shares({"0": "ab"}, {"1": "cd"}, "ef"),
+    State("the classifier after 3 rounds"),
+    Voucher("a certificate\n", "22"),
     Turn(3, True),
     News(3, 5, 60.0, WEIGHTS, {}, CHANGE, {"a": torch.zeros(3, dtype=torch.int16)}),
     Agreement("run", 2, "1.0", '{"a": 1}', "{}"),

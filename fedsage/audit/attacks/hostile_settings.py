@@ -46,7 +46,7 @@ ATTEMPT = Attempt(
     "hostile-settings",
     "hostile server",
     "whether owners agree to settings that it made up",
-    f"proposals of {len(HOSTILE)} agreed to",
+    f"proposals of {len(HOSTILE) + len(WITHIN)} agreed to",
 )
 
 

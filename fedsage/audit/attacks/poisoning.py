@@ -142,7 +142,7 @@ class Poison:
             parts = {name: self.times(name, part) for name, part in reply.parts.items()}
             mine = follower(self.owner)
             assert mine.common is not None  # it has just trained from there
-            return mine.with_proof(mine.common, replace(reply, parts=parts))
+            return mine.trust.with_proof(mine.common, replace(reply, parts=parts))
         if procedure.name == DataOwner.receive_classifier.name:
             self.start = parameters_of(self.owner.model)
         return reply

@@ -62,5 +62,5 @@ def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
     for i, known in known_keys(engine.doors).items():
         keeper = engine.keepers[i]
         kept = Remembered(keeper.folder and keeper.folder / FILE)
-        keeper.owner.masks = engine.doors[i].masks = Masks(i, RUN, known, remembered=kept)
+        keeper.owner.sum_masks = engine.doors[i].masks = Masks(i, RUN, known, remembered=kept)
     exchange.hidden = HiddenSums(exchange, RUN)

@@ -232,7 +232,7 @@ class Site:
         owner = self.method.owner(self.index, graph, self.split, self.plan)
         owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
-            owner.masks = self.door.masks
+            owner.sum_masks = self.door.masks
         if self.method.way(self.plan.config.mend.how).abroad:
             owner.abroad = self.abroad()
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"

@@ -232,6 +232,6 @@ def receive_change(owner: DataOwner, news: News) -> Hits:
     """
     mine = follower(owner)
     mine.take(news)
-    owner.foreign = owner.masks is not None and not mine.checked
+    owner.foreign = owner.sum_masks is not None and not mine.checked
     scored = mine.checked and news.total.count > 0
     return owner.hits(owner.split.val) if scored else NO_HITS

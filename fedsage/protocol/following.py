@@ -72,7 +72,7 @@ class Trust:
 
     def with_proof(self, common: Common, change: Change) -> Change:
         """A change with a proof that lets owners check the sum, if they share a secret."""
-        masks = self.owner.masks
+        masks = self.owner.sum_masks
         self.proved = common.t, masks.common if masks else b""
         if masks is None:
             return change
@@ -80,7 +80,7 @@ class Trust:
 
     def start(self, common: Common, state: str) -> None:
         """Refuse to train from another state than the server says that all hold."""
-        if self.owner.masks is not None and state != checksum_of(common):
+        if self.owner.sum_masks is not None and state != checksum_of(common):
             name = state_name(self.what, common.t)
             raise PrivacyError(
                 f"The server names another state than {name}, as this owner holds it. Nothing "
@@ -90,7 +90,7 @@ class Trust:
     def step(self, common: Common, news: News) -> tuple[Common, bool]:
         """The state after a sum, and whether this owner could check it."""
         t, secret = self.proved
-        added, masks = t == common.t, self.owner.masks
+        added, masks = t == common.t, self.owner.sum_masks
         if masks is None:  # in the open, nobody can check what the server says
             return common.after(news.total, news.guide), added
         if added:
@@ -105,9 +105,9 @@ class Trust:
 
     def accept(self, common: Common, news: News) -> None:
         """Refuse a state that this owner cannot check and that nobody vouches for."""
-        if self.owner.masks is not None:
+        if self.owner.sum_masks is not None:
             name = state_name(self.what, common.t)
-            self.owner.masks.accept(name, checksum_of(common), news.vouchers)
+            self.owner.sum_masks.accept(name, checksum_of(common), news.vouchers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class DataOwner:
         self.tested = False
         self.measured: set[str] = set()  # questions about answers, each answered once
         self.scored, self.updates = 0, 1  # how often φ was scored, and may be
-        self.masks: Masks | None = None  # where sums are hidden
+        self.sum_masks: Masks | None = None  # where sums are hidden
         self.abroad: Abroad | None = None  # what it knows of other owners' nodes
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:

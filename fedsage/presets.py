@@ -21,7 +21,7 @@ PRESETS: dict[Preset, Settings] = {
             "weighting": "nodes",
             "selection": "validation",
         },
-        "mend": {"how": "subspace", "mix": "rounds", "queries": "auto"},
+        "mend": {"how": "auto", "mix": "rounds", "queries": "auto"},
         "neighgen": {
             "fresh": True,
             "local_steps": 3,

@@ -72,6 +72,17 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     federation: FederationConfig = FederationConfig()
 
+    @property
+    def mends_by(self) -> str:
+        """The way of mending, by name; ``auto`` depends on what the server sees.
+
+        The sums by which a common subspace is found show, even hidden, whether a row is in the
+        federation. Copies are as good, and send nothing.
+        """
+        if self.mend.how != "auto":
+            return self.mend.how
+        return "subspace" if self.privacy.level in ("auto", "open") else "copy"
+
     @model_validator(mode="after")
     def fits(self) -> Config:
         """Check settings that must agree with each other."""

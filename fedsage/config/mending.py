@@ -25,7 +25,7 @@ class MendConfig(Section):
     how: str = Field(
         "neighgen",
         description="where fedsage+ gets neighbors from: a way listed by 'fedsage methods', or "
-        "a .py file",
+        "a .py file; auto: subspace, and copy where sums are hidden",
     )
     rank: Width = Field(64, description="of the subspace; less if owners are small")
     leaves: int = Field(1, ge=1, le=100, description="neighbors per node, copy and classes")

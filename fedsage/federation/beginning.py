@@ -84,7 +84,7 @@ def begun_with(site: Site, plan: Plan) -> Plan:
     """The plan with this owner's earlier classifier, and its own generator if it has one."""
     if site.earlier is None:
         return plan
-    way = site.method.way(plan.config.mend.how)
+    way = site.method.way(plan.config.mends_by)
     mine = {site.index: site.name} if way.continues == "own" else {}
     theta = site.earlier.generators(way, plan.config.neighgen, mine)
     places = site.earlier.places(plan, site.owned.names[1], site.owned.schema)

@@ -35,7 +35,7 @@ def save_outcome(
         owner.plan.shape, phi, owned.names[1], schema, held, finish.temperature, form
     )
     save_models([model], folder)
-    way = find_method(owner.config.run.method).way(owner.config.mend.how).name
+    way = find_method(owner.config.run.method).way(owner.config.mends_by).name
     answering = answering_of(owner, name, owned.ids, view_of(finish), way)
     save_answering(answering, folder)
     return save_predictions(model, answering, folder)

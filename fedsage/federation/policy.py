@@ -106,7 +106,7 @@ def other_words(policy: Policy, config: Config) -> Iterator[str]:
 
 def words_of(config: Config) -> dict[str, tuple[str, str]]:
     """The settings that the policy has lists for, by key: their names and values."""
-    method, how = config.run.method, config.mend.how
+    method, how = config.run.method, config.mends_by
     if method.startswith(PLUS) and method != PLUS:
         method, how = PLUS, method.removeprefix(PLUS)
     found = {

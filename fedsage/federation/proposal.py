@@ -110,7 +110,7 @@ def proposal_in(
         )
     check_counted(config)
     method = find_method(config.run.method)
-    way = method.way(config.mend.how)
+    way = method.way(config.mends_by)
     features, names = owned.names
     plan: Plan = plan_of(
         config, method, way, features, len(names), [owned.num_nodes],

@@ -54,7 +54,7 @@ def federated_parts(config: Config) -> tuple[Method, Way, Rule]:
     """Method, way of mending and rule; refuses what cannot be run between owners."""
     method, way, rule = chosen_by_name(config)
     check_counted(config)
-    if not federated(method, config.mend.how):
+    if not federated(method, config.mends_by):
         could = [name for name in all_methods() if federated(find_method(name), "none")]
         raise ConfigError(
             f"{config.run.method} cannot be run between separate owners. Choose one of "

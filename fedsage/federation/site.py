@@ -233,7 +233,7 @@ class Site:
         owner.seed = with_secret(self.plan.seed, self.secret)
         if self.door.masks is not None:
             owner.sum_masks = self.door.masks
-        if self.method.way(self.plan.config.mend.how).abroad:
+        if self.method.way(self.plan.config.mends_by).abroad:
             owner.abroad = self.abroad()
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"
         self._keeper = Keeper(owner, asks, folder, durable=True)

@@ -52,7 +52,7 @@ class FinishedCell:
 
 def fingerprint(config: Config) -> str:
     """A short checksum of all settings that a method's numbers depend on."""
-    way = find_method(config.run.method).way(config.mend.how)
+    way = find_method(config.run.method).way(config.mends_by)
     unused = {"mend", "neighgen"} - {*way.sections}
     settings = config.model_dump(
         mode="json",

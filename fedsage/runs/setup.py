@@ -127,16 +127,16 @@ def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method
     """The method, the way of mending and the rule of a run; refuses unknown names."""
     chosen = method or find_method(config.run.method)
     BACKBONES.find(config.model.backbone)
-    WAYS.find(config.mend.how)
+    WAYS.find(config.mends_by)
     rule = RULES.find(config.classifier.aggregate).thing
     check_options(config, chosen)
-    return chosen, chosen.way(config.mend.how), rule
+    return chosen, chosen.way(config.mends_by), rule
 
 
 def num_rounds(config: Config, method: Method) -> int:
     """Rounds of both phases, for all local models; fewer where training stops early."""
     models = config.data.owners if method.topology == "alone" else 1
-    mending = method.way(config.mend.how).rounds(config)
+    mending = method.way(config.mends_by).rounds(config)
     return (mending + config.classifier.rounds_c) * models
 
 

@@ -231,8 +231,14 @@ def find_method(name: str) -> Method:
     raise ConfigError(f"Unknown method '{name}'.{nearest(name, all_methods())}")
 
 
+def with_options(about: str, method: Method) -> str:
+    """What a method is, and the settings that it has for itself, with their usual values."""
+    own = ", ".join(f"method.{name}={value:g}" for name, value in method.options.items())
+    return f"{about} Settings: {own}." if own else about
+
+
 def all_methods() -> dict[str, str]:
     """Every method that has a name, with its description."""
-    ours = {name: entry.about for name, entry in METHODS.ours().items()}
+    ours = {name: with_options(one.about, one.thing) for name, one in METHODS.ours().items()}
     ways = {name: entry for name, entry in WAYS.ours().items() if entry.thing.asks}
     return ours | {f"{PLUS}{name}": entry.about for name, entry in ways.items()}

@@ -79,7 +79,7 @@ class FedAdam(ServerStep):
 
 @method("fedyogi", options=OWN, search=TRIED)
 class FedYogi(ServerStep):
-    r"""FedYogi: the same with second moments that move by small steps.
+    r"""FedYogi: as FedAdam, with second moments that move by small steps.
 
     :math:`v \gets v - (1 - \beta_2) \Delta^2 \operatorname{sign}(v - \Delta^2)`.
     """

@@ -13,7 +13,7 @@ from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
 from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
 from fedsage.errors import ConfigError
-from fedsage.methods import find_method
+from fedsage.methods import all_methods, find_method
 from fedsage.reproduce.cells import Cell
 from tests.small import SMALL
 
@@ -113,6 +113,21 @@ def test_stress_is_a_curve_with_settings_of_the_calm_ring(tmp_path: Path) -> Non
     assert "Noisy labels" in (tmp_path / "report.html").read_text()
     with pytest.raises(ConfigError, match="shares between 0 and 1"):
         worse([RING], "noisy_labels", "30")
+
+
+@pytest.mark.slow
+def test_the_rival_on_the_page_takes_part(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "arena.md").read_text()
+    file = tmp_path / "my_rival.py"
+    file.write_text(page.split("```python\n# my_rival.py\n")[1].split("```")[0])
+    found = held(contest("fedsage", str(file), budget=2), tmp_path, 1, None)
+    mine = [row for row in found["rows"] if row["method"] == "my_rival"]
+    assert len(mine) == 2 and all(len(row["trials"]) == 2 for row in mine)
+    assert mine[0]["settings"]["method.beta"] in (0.9, 0.5)
+
+
+def test_methods_are_listed_with_their_own_settings() -> None:
+    assert "method.mu=0.01" in all_methods()["fedprox"]
 
 
 def test_equal_ones_share_their_rank_and_each_has_its_better_column() -> None:

@@ -56,6 +56,7 @@ from fedsage.threads import dense_threads
 LONGEST_AGREEMENT = 1 << 20  # bytes of a message that may come before the agreement
 HELD, LOOK = 20.0, 0.2  # seconds that a question waits for the owner, and between two looks
 LEAVES = "what-leaves.txt"
+LINKS = "links.safetensors"  # what it gave and got by links, in all runs
 BEFORE = "before"  # the folder with the log of what was sent before a run was agreed
 
 
@@ -249,7 +250,7 @@ class Site:
                 f"The run uses links between owners, but the schema of owner {self.name} does "
                 'not allow any. Add links = "known" to every owner\'s schema.'
             )
-        return Abroad(links, self.identity, self.folder.name)
+        return Abroad(links, self.identity, self.folder.name, self.folder.parent / LINKS)
 
     @property
     def keeper(self) -> Keeper:

@@ -37,6 +37,14 @@ class HeldMeans:
         order = np.argsort(ids[some])
         return cls(ids[some][order], group[some][order], means)
 
+    def joined(self, other: HeldMeans) -> HeldMeans:
+        """Both; no node is in both."""
+        ids = np.concatenate([self.ids, other.ids])
+        group = np.concatenate([self.group, other.group + len(self.means)])
+        order = np.argsort(ids)
+        means = np.concatenate([self.means, other.means])
+        return HeldMeans(ids[order], group[order], means)
+
     def of(self, names: Sequence[str]) -> NodeIds:
         """The group of each of these remote nodes, or ``ALONE``."""
         wanted = fingerprints(names)

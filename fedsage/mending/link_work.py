@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError
-from fedsage.graph.known import UNKNOWN
+from fedsage.graph.known import NOBODY, UNKNOWN
 from fedsage.mending.link_groups import ALONE
-from fedsage.mending.link_held import HeldMeans
+from fedsage.mending.link_held import HeldMeans, fingerprints
+from fedsage.mending.link_memory import ASKED, GAVE, LinkMemory
 from fedsage.mending.link_parts import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
@@ -73,7 +74,9 @@ class LinkWork:
     def __init__(self, owner: OwnerId, abroad: Abroad, match: str, width: int) -> None:
         self.owner, self.abroad, self.links, self.match = owner, abroad, abroad.links, match
         self.names, self.there = np.unique(np.asarray(self.links.there), return_inverse=True)
-        self.group, self.held = np.full(len(self.names), ALONE), HeldMeans.nothing(width)
+        self.group = np.full(len(self.names), ALONE)
+        self.memory = LinkMemory(abroad.memory, abroad.run)
+        self.held = self.before = self.memory.held(width)
         self.asked: dict[OwnerId, GroupsAsked] = {}
 
     def state(self) -> HeldState | None:
@@ -102,6 +105,15 @@ class LinkWork:
     def towards(self, other: OwnerId) -> NodeIds:
         """The links that may lead to that owner."""
         return np.flatnonzero((self.links.at == other) | (self.links.at == UNKNOWN))
+
+    def away(self) -> dict[str, int]:
+        """Owners who do not take part, and how many links lead to each; '' is nobody known."""
+        at, count = np.unique(self.links.at[self.links.at != UNKNOWN], return_counts=True)
+        here = {self.owner, *self.channel.keys}
+        found = zip(at.tolist(), count.tolist(), strict=True)
+        return {
+            "" if i == NOBODY else self.abroad.name_of(i): n for i, n in found if i not in here
+        }
 
     def sought(self) -> dict[OwnerId, SoughtNodes]:
         """For each other owner, the ids that may be its own."""
@@ -156,7 +168,9 @@ class LinkWork:
             new = (places != NOWHERE) & (whose[names] == NOWHERE)
             whose[names[new]], self.place[names[new]] = j, places[new]
         self.exponent = max((one.exponent for one in found.values()), default=0)
-        real = whose[self.there] != NOWHERE
+        old = self.memory.ids_before(ASKED, "")
+        real = (whose != NOWHERE) & ~np.isin(fingerprints(self.names.tolist()), old)
+        real = real[self.there]
         return self.links.here[real], self.there[real], whose
 
     def places_at(self, found: FoundNodes) -> NodeIds:
@@ -171,6 +185,7 @@ class LinkWork:
     def requests(self, whose: NodeIds, group: NodeIds) -> dict[OwnerId, GroupsAsked]:
         """What each contributor is told: the groups of its nodes, and who else is in them."""
         self.group, nodes = group, np.flatnonzero(group != ALONE)
+        self.memory.asked(fingerprints(self.names[nodes].tolist()))
         nodes = nodes[np.lexsort((self.place[nodes], group[nodes]))]
         name, owner = group[nodes], whose[nodes]
         pairs, count = np.unique(np.stack([name, owner]), axis=1, return_counts=True)
@@ -194,6 +209,17 @@ class LinkWork:
         order = np.lexsort((own[:, 1], own[:, 0]))  # as after a restart
         return replace(asked, members=numbers(own[order]))
 
+    def give(self, receiver: OwnerId, asked: GroupsAsked) -> None:
+        """Remember the nodes that are in sums of that owner; refuses those of earlier runs."""
+        nodes, name = asked.members.numpy()[:, 1], self.abroad.name_of(receiver)
+        ids = fingerprints([self.links.ids[v] for v in nodes.tolist()])
+        if np.isin(ids, self.memory.ids_before(GAVE, name)).any():
+            raise PrivacyError(
+                f"Owner {receiver} asked for nodes that it got sums of in an earlier run, and "
+                "the difference could show rows. It was sent nothing."
+            )
+        self.memory.gave(name, ids)
+
     def take(self, found: Mapping[OwnerId, GroupParts]) -> None:
         """Hold the means of the groups that everybody added to."""
         if not self.asked:
@@ -201,7 +227,9 @@ class LinkWork:
         names, means = total_of(self.asked, found, self.held.means.shape[1])
         at = np.searchsorted(names, self.group).clip(max=max(len(names) - 1, 0))
         got = np.isin(self.group, names)
-        self.held = HeldMeans.by_name(self.names.tolist(), np.where(got, at, ALONE), means)
+        new = HeldMeans.by_name(self.names.tolist(), np.where(got, at, ALONE), means)
+        self.memory.got(new)
+        self.held = self.before.joined(new)
 
     def neighbors(self) -> tuple[NodeIds, NodeIds]:
         """The own end of every link whose other end is in a group, and that group."""

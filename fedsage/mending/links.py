@@ -37,6 +37,7 @@ from fedsage.protocol.letters import (
 from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
+from fedsage.readable import counted
 from fedsage.shapes import NodeFeatures, NodeIds
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,9 @@ def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     """Ask the others for the nodes at the far ends of known links."""
     mine = work(owner)
     mine.channel.meet(met)
+    for name, count in mine.away().items():
+        whose = f"owner {name}, who does" if name else "owners who do"
+        log.warning("%s to %s not take part: left out.", counted(count, "link"), whose)
     return mine.channel.written(mine.sought(), "sought")
 
 
@@ -136,6 +140,7 @@ def contribute(owner: DataOwner, letters: Letters) -> Letters:
                 x, own, owner.id, i, owner.config.links.at_least, mine.key_for(i)
             )
             seen.enter(i, own)
+            mine.give(i, own)
         except PrivacyError as error:
             parts.pop(i, None)
             log.warning("%s", error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -61,6 +62,11 @@ class Abroad:
     links: KnownLinks
     identity: Identity
     run: str
+    memory: Path | None = None  # where it keeps what it gave and got, from run to run
+
+    def name_of(self, owner: OwnerId) -> str:
+        """What an owner is called in all runs."""
+        return self.identity.names[owner] if self.identity.names else str(owner)
 
 
 @dataclass(slots=True)

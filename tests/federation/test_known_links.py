@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedsage.data.owned import read_owned
@@ -13,6 +14,9 @@ from fedsage.engines.simulated import known_keys
 from fedsage.errors import FedSageError
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
+from fedsage.graph.known import RemoteLinks
+from fedsage.mending.link_held import HeldMeans
+from fedsage.mending.link_work import LinkWork
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config
@@ -144,3 +148,53 @@ def test_hashes_need_a_line_of_the_policy(parties: Make, tmp_path: Path) -> None
         site._policy = replace(TINY, rules=TINY.rules | {"mending": ["links"]})
     with pytest.raises(FedSageError, match=r"links.match is 'hashes' \(policy.toml"):
         serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+
+
+def held_by(engine: SiteEngine, owner: int) -> HeldMeans:
+    """The means that an owner has at the end of a run."""
+    part = engine.sites[owner].keeper.owner.parts["links"]
+    assert isinstance(part, LinkWork)
+    return part.held
+
+
+def with_more_links(parties: Make) -> list[Site]:
+    """The owners a month later: the first has links to ten nodes that it had none to."""
+    sites = parties()
+    first = sites[0].owned
+    remote = first.tables.remote
+    new = [f"{name}-{v}" for v in range(60) for name in NAMES[1:]]
+    new = [one for one in new if one not in remote.there][:10]
+    here = np.append(remote.here, np.arange(len(new)))
+    more = RemoteLinks(here, (*remote.there, *new), (*remote.owner, *("",) * len(new)))
+    sites[0].owned = replace(first, tables=replace(first.tables, remote=more))
+    return sites
+
+
+def test_a_month_later_only_new_nodes_are_summed(parties: Make, tmp_path: Path) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    first, second = SiteEngine(parties()), SiteEngine(with_more_links(parties))
+    serve(config, first, NAMES, "r1", "1.0", tmp_path / "s1", ignore_event)
+    serve(config, second, NAMES, "r2", "1.0", tmp_path / "s2", ignore_event)
+    before, after = held_by(first, 0), held_by(second, 0)
+    kept = np.isin(after.ids, before.ids)
+    assert kept.sum() == len(before.ids) < len(after.ids) <= len(before.ids) + 10
+    assert np.array_equal(
+        after.means[after.group[kept]], before.means[before.group]
+    )  # as they were
+    groups = [set(after.group[some].tolist()) for some in (kept, ~kept)]
+    assert not groups[0] & groups[1]  # no node is in sums of two months
+
+
+def test_an_owner_who_forgets_what_it_got_gets_nothing_more(
+    parties: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    serve(config, SiteEngine(parties()), NAMES, "r1", "1.0", tmp_path / "s1", ignore_event)
+    (tmp_path / NAMES[0] / "links.safetensors").unlink()
+    engine = SiteEngine(with_more_links(parties))
+    serve(config, engine, NAMES, "r2", "1.0", tmp_path / "s2", ignore_event)
+    assert not len(held_by(engine, 0).ids)
+    assert "in an earlier run" in caplog.text
+    (tmp_path / NAMES[1] / "links.safetensors").write_bytes(b"damaged")
+    with pytest.raises(FedSageError, match="cannot be read"):
+        serve(config, SiteEngine(parties()), NAMES, "r3", "1.0", tmp_path / "s3", ignore_event)

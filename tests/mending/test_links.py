@@ -496,3 +496,15 @@ def test_rows_that_are_alike_are_not_shown(graph: Graph, parts: Partition) -> No
             assert not (alike and shown_it)
             got += not alike
     assert got
+
+
+def test_links_to_owners_who_are_away_are_left_out_and_listed(
+    graph: Graph, parts: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    by_links(Exchange(InProcessEngine(owners[:3]), setup.plan))
+    count = sum(work(owners[0]).links.at == 3)
+    assert f"{count} links to owner 3, who does not take part" in caplog.text
+    held, gone = work(owners[0]).held, [str(v) for v in parts.nodes[3]]
+    assert len(held.ids) and (held.of(gone) == ALONE).all()

@@ -1,0 +1,95 @@
+"""What an owner keeps of known links from run to run: what it gave, asked for, and got.
+
+Sums over other groups of the same nodes, or over the same group when rows have changed, could
+be subtracted from each other. So a node is in one sum of a receiver for all time: a later run
+asks for new nodes alone, and owners refuse to show a node again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from jaxtyping import Int64
+from safetensors import SafetensorError
+
+from fedsage.errors import ConfigError
+from fedsage.files import write_atomically
+from fedsage.mending.link_held import HeldMeans
+from fedsage.models.parameters import Parameters
+from fedsage.shapes import Array
+
+GAVE, ASKED, GOT = "gave", "asked", "got"  # kinds of entries: KIND/RUN/…
+Ids = Int64[Array, " nodes"]
+
+
+class LinkMemory:
+    """Entries by run, in one file; ids are fingerprints.
+
+    Args:
+        path: The file; None to forget when the process ends, as in simulations.
+        run: The name of this run, whose own entries do not stand in its way.
+    """
+
+    def __init__(self, path: Path | None, run: str) -> None:
+        self.path, self.run = path, run
+        self.entries: Parameters = {}
+        if path is not None and path.exists():
+            try:
+                self.entries = safetensors.torch.load(path.read_bytes())
+            except (OSError, SafetensorError) as error:
+                raise ConfigError(
+                    f"{path.name} cannot be read ({error}), so it is not known which sums "
+                    "others have got. Restore it from a copy."
+                ) from None
+
+    def before(self, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """The entries of a kind from other runs: what follows the run's name, and the value."""
+        for name, value in self.entries.items():
+            found, run, rest = name.split("/", 2)
+            if found == kind and run != self.run:
+                yield rest, value
+
+    def ids_before(self, kind: str, whose: str) -> Ids:
+        """All ids of such entries that belong to one owner."""
+        found = [value.numpy() for rest, value in self.before(kind) if rest == whose]
+        return np.concatenate([*found, np.empty(0, np.int64)])
+
+    def held(self, width: int) -> HeldMeans:
+        """All that other runs got."""
+        found = HeldMeans.nothing(width)
+        parts: dict[str, Parameters] = {}
+        for rest, value in self.before(GOT):
+            run, name = rest.split("/", 1)
+            parts.setdefault(run, {})[name] = value
+        for one in map(HeldMeans.from_tensors, parts.values()):
+            if one.means.shape[1] != width:
+                raise ConfigError(
+                    f"Earlier runs got means of {one.means.shape[1]} features, this one has "
+                    f"{width}. Mend in another way (mend.how), or keep to the schema."
+                )
+            found = found.joined(one)
+        return found
+
+    def keep(self, entries: Parameters) -> None:
+        """Add entries of this run; they are on disk when this returns."""
+        self.entries = self.entries | entries
+        if self.path is not None:
+            packed = safetensors.torch.save(self.entries)
+            write_atomically(self.path, lambda file: file.write(packed))
+
+    def gave(self, receiver: str, ids: Ids) -> None:
+        """Nodes of this owner are in sums of that receiver."""
+        self.keep({f"{GAVE}/{self.run}/{receiver}": torch.from_numpy(ids)})
+
+    def asked(self, ids: Ids) -> None:
+        """This owner asks for sums that have these remote nodes in them."""
+        self.keep({f"{ASKED}/{self.run}/": torch.from_numpy(ids)})
+
+    def got(self, held: HeldMeans) -> None:
+        """What came of it."""
+        parts = held.tensors()
+        self.keep({f"{GOT}/{self.run}/{self.run}/{name}": parts[name] for name in parts})

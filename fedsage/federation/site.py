@@ -48,7 +48,7 @@ from fedsage.protocol.remembered import FILE as SUMS
 from fedsage.protocol.remembered import Remembered
 from fedsage.protocol.wire import MOST_BYTES, decode
 from fedsage.rng import with_secret
-from fedsage.runs.earlier import Earlier
+from fedsage.runs.earlier import Earlier, check_same_form
 from fedsage.runs.folder import SETTINGS
 from fedsage.tables.tables import Scale
 from fedsage.threads import dense_threads
@@ -228,6 +228,8 @@ class Site:
         """Scale the columns, give features their form, and get ready to train."""
         if self.form is None:
             raise ProtocolError(f"Owner {self.name} was not told the form of features.")
+        if self.earlier is not None:
+            check_same_form(self.earlier, self.form)
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
         graph = self.form.of_graph(self.owned.graph(self.scale))
         owner = self.method.owner(self.index, graph, self.split, self.plan)

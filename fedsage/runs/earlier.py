@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsage.config import NeighGenConfig
 from fedsage.errors import ConfigError
+from fedsage.graph.forms import FeatureForm
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.mending.generator import fresh_theta
@@ -75,8 +76,23 @@ def earlier_run(folder: Path, backbone: str) -> Earlier:
     return Earlier(str(folder), models[0], held)
 
 
+def check_same_form(earlier: Earlier, form: FeatureForm) -> None:
+    """Refuse to continue a classifier on features of another form than it was trained on."""
+    before = earlier.model.form.name
+    if before != form.name:
+        raise ConfigError(
+            f"The features of {earlier.where} had the form '{before}', those of this run would "
+            f"have '{form.name}'. Add --set data.features={before}, or start anew."
+        )
+
+
 def begun_with(
-    folder: str, plan: Plan, way: Way, owners: Partition, splits: Sequence[Split]
+    folder: str,
+    plan: Plan,
+    way: Way,
+    owners: Partition,
+    splits: Sequence[Split],
+    form: FeatureForm,
 ) -> tuple[Plan, list[Split], tuple[str, ...]]:
     """A run that begins with the one in ``folder``, and what has changed since, in words.
 
@@ -84,6 +100,7 @@ def begun_with(
     Splits that owners came with are theirs to choose.
     """
     earlier = earlier_run(Path(folder), plan.config.model.backbone)
+    check_same_form(earlier, form)
     names = {i: owners.name_of(i) for i in range(owners.num_owners)}
     schema = owners.tables[0] if owners.tables else None
     places = earlier.places(plan, owners.subgraphs[0].class_names, schema)

@@ -123,8 +123,7 @@ def execute(
         first = owners.tables[0].words_from if owners.tables else 0
         form = pooled_form(config.data.features, owners.subgraphs, first)
         owners, graph = form.of_owners(owners), form.of_graph(graph) if graph else None
-    setup = prepare(config, owners, graph, given.method, given.rule, given.secrets)
-    setup = replace(setup, form=form)
+    setup = prepare(config, owners, graph, given.method, given.rule, given.secrets, form)
     check_recorded(setup, record)
     for words in setup.notes:
         observe(Event("warns", "load", words=words))

@@ -67,11 +67,12 @@ def prepare(
     method: Method | None = None,
     rule: Rule | None = None,
     secrets: Sequence[str] = (),
+    form: FeatureForm = RAW,
 ) -> Setup:
     """Splits and first weights; they depend on the seed and never on the method.
 
     ``method`` and ``rule`` stand in for those that ``config`` names. ``secrets`` are what
-    owners draw by beside the seed, as they do in a federation.
+    owners draw by beside the seed, as they do in a federation. ``form`` is that of features.
     """
     seed, data = config.run.seed, config.data
     chosen, way, by_name = chosen_by_name(config, method)
@@ -103,10 +104,10 @@ def prepare(
     way.check(plan)
     notes: tuple[str, ...] = ()
     if config.run.start_from:
-        plan, splits, notes = begun_with(config.run.start_from, plan, way, owners, splits)
+        plan, splits, notes = begun_with(config.run.start_from, plan, way, owners, splits, form)
         check_classes(owners, splits)
     rule = rule or by_name
-    return Setup(config, chosen, way, rule, plan, owners, graph, splits, seeds, notes)
+    return Setup(config, chosen, way, rule, plan, owners, graph, splits, seeds, notes, form)
 
 
 def own_seeds(seed: int, secrets: Sequence[str], owners: int) -> list[int]:

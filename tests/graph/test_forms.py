@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array, issparse
 
 import fedsage as fs
+from fedsage.errors import ConfigError
 from fedsage.graph.forms import FeatureForm, form_from, looks_of, pooled_form, word_counts
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
@@ -140,3 +141,15 @@ def test_tfidf_comes_back_from_disk(graph: fs.Graph, tmp_path: Path) -> None:
     assert isinstance(kept.form, FeatureForm)
     assert (kept.form.weights == ours.model.form.weights).all()
     assert (kept.form.of(graph.x) != ours.model.form.of(graph.x)).nnz == 0
+
+
+def test_a_run_does_not_begin_with_a_classifier_of_another_form(
+    graph: fs.Graph, tmp_path: Path
+) -> None:
+    owners = fs.partition(graph, num_owners=3, how="random")
+    settings: dict[str, Any] = {"classifier": {"rounds_c": 1}}
+    raw = {"data": {"features": "raw"}}
+    fs.run(owners, "fedsage", settings=settings | raw, out=tmp_path / "raw")
+    with pytest.raises(ConfigError, match=r"had the form 'raw', those of this run .*'unit'"):
+        fs.run(owners, "fedsage", settings=settings, start_from=tmp_path / "raw")
+    fs.run(owners, "fedsage", settings=settings | raw, start_from=tmp_path / "raw")

@@ -163,6 +163,14 @@ def init(
         str | None,
         typer.Option(metavar="NAME", help="the column of the other end (default: target)"),
     ] = None,
+    weight_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the column of links that says how much each counts"),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the column of links that says since when each is"),
+    ] = None,
     at_least: Annotated[
         int | None,
         typer.Option(
@@ -183,7 +191,8 @@ def init(
     path = out or folder / SCHEMA
     if path.exists() and not force:
         raise ConfigError(f"{path} already exists. Add --force to replace it.")
-    named = Named(id_column, label_column, source_column, target_column)
+    ends = source_column, target_column
+    named = Named(id_column, label_column, *ends, weight_column, time_column)
     guess = guess_schema(folder, named, at_least or FEWEST)
     try:
         write_schema(guess.schema, path, guess.notes)

@@ -44,6 +44,12 @@ def predict(
         bool,
         typer.Option("--strict", help="with --new: refuse all rows if one cannot be used"),
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE", help="answer as of that day: without links that came after it"
+        ),
+    ] = None,
     owner: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="whose nodes or model, if the run has several"),
@@ -62,20 +68,36 @@ def predict(
     from fedsage.runs.predictions import check_suffix, predictions, write_table
 
     check_suffix(out)
+    day = None if as_of is None else day_of(as_of)
     models, where = load_models(model, backbone), places(model)
     chosen = whose(model, models, where, owner)
     if new is not None and data is not None:
         raise ConfigError("--new and --data exclude each other. Leave out one of them.")
+    if new is not None and day is not None:
+        raise ConfigError("--new asks about today, --as-of about the past. Leave out one.")
     if data is None:
         held = load_answering(where[one_of(model, where, owner)])
+        held = held if day is None else held.as_of(day)
         table = answers_to(chosen, held, new, strict) if new else predictions(chosen, held)
     else:
-        table = answers_for(model, chosen, where, owner, data)
+        table = answers_for(model, chosen, where, owner, data, day)
     try:
         write_table(out, table)
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written ({error.strerror}).") from None
     print(f"{counted(len(table['id']), 'prediction')} written to {out}")
+
+
+def day_of(text: str) -> float:
+    """The end of a day, or a moment, in days since 2000; refuses what is no date."""
+    from fedsage.tables.kinds.dates import MIDNIGHT, SECONDS, SINCE, USUAL, moment
+
+    found, start = moment(text, USUAL), moment(SINCE, ())
+    if found is None or start is None:
+        raise ConfigError(f"--as-of {text} is not a date. Write it like 2024-05-31.")
+    seconds = (found.replace(tzinfo=None) - start).total_seconds()
+    rest_of_day = SECONDS - 1 if found.time() == MIDNIGHT else 0  # links of that day count
+    return (seconds + rest_of_day) / SECONDS
 
 
 def answers_to(model: NodeClassifier, held: Answering, folder: Path, strict: bool) -> Columns:
@@ -140,6 +162,7 @@ def answers_for(
     where: Mapping[str, Path],
     owner: str | None,
     data: str,
+    day: float | None = None,
 ) -> Columns:
     """Answers for the nodes of a graph: as in the run, if it is one that the run keeps."""
     from fedsage.runs.predictions import predictions, predictions_on
@@ -147,7 +170,8 @@ def answers_for(
     graph, ids = graph_and_ids(folder, model, data)
     asked = [place for name, place in where.items() if owner in (None, name)]
     if (held := kept_graph(asked, model.fitting(graph))) is not None:
-        return predictions(model, held)
+        return predictions(model, held if day is None else held.as_of(day))
+    graph = graph if day is None else graph.as_of(day)
     if any((place / "mended.npz").exists() for place in asked):
         note = (
             f"{data} is not a graph that the run keeps, so its answers rest on its own links, "

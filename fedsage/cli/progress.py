@@ -178,6 +178,8 @@ class Shown:
                 announce_compiling()
             announce_exchange(event.carries, self.owners)
             announce_small_owners(event.steps)
+            if event.words:
+                say(event.words)
         elif event.what == "ends":
             if timer := self.timers.pop(event.phase, None):
                 timer.cancel()

@@ -202,7 +202,7 @@ def from_tables(
 
     Args:
         nodes: ``id``, features, and optionally the class and ``split``.
-        edges: The links: ``source`` and ``target``, ids of nodes.
+        edges: The links: ``source`` and ``target``, ids of nodes; perhaps ``weight``, ``time``.
         features: Sparse features, if any: ``id``, ``feature``, ``value``.
         schema: What the columns are; guessed from the tables if omitted.
         label: The column with the class if the schema is guessed; ``label`` if omitted.
@@ -218,6 +218,6 @@ def from_tables(
     sparse = None if features is None else cells_in_memory(features, "features", problems)
     problems.raise_if_any()
     assert node_cells is not None  # or there was a problem
-    known = schema or guess_from(node_cells, sparse, label).schema
+    known = schema or guess_from(node_cells, sparse, label, link_cells).schema
     tables = tables_from(node_cells, link_cells, sparse, known, problems)
     return graph_of(tables, pooled_scale([tables]))

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Float
 
 from fedsage.errors import DataErrors
 from fedsage.graph.known import NO_REMOTE, RemoteLinks
-from fedsage.shapes import EdgeIndex, NodeIds
+from fedsage.shapes import Array, EdgeIndex, NodeIds
 from fedsage.tables.cells import Cells
+from fedsage.tables.column import column_of
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import Schema
 from fedsage.tables.source import read_folder
@@ -29,6 +31,7 @@ class NewRows:
     into: EdgeIndex  # from them (first row) to nodes that the owner already has
     skipped: tuple[str, ...]  # a line for each row that cannot be used
     remote: RemoteLinks = NO_REMOTE  # from them to nodes of other owners
+    weights: Float[Array, " links"] | None = None  # of ``among``, then of ``into``
 
 
 def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
@@ -49,8 +52,8 @@ def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
     if not len(kept):
         raise nothing_left(folder, nodes, skipped)
     tables = tables_of(nodes, features, schema, kept)
-    among, into, remote = links_of(links, schema, tables.ids, known, skipped, folder)
-    return NewRows(tables, among, into, tuple(skipped), remote)
+    among, into, remote, weights = links_of(links, schema, tables.ids, known, skipped, folder)
+    return NewRows(tables, among, into, tuple(skipped), remote, weights)
 
 
 def nothing_left(folder: Path, nodes: Cells, skipped: Sequence[str]) -> DataErrors:
@@ -128,44 +131,63 @@ def links_of(
     known: Mapping[str, int],
     skipped: list[str],
     folder: Path,
-) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks]:
-    """Links among new nodes, and from them to nodes of the owner, and to those of others."""
+) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks, Float[Array, " links"] | None]:
+    """Links among new nodes, to nodes of the owner and to those of others; their weights.
+
+    Those of links to others are not used.
+    """
     among: list[tuple[int, int]] = []
     into: list[tuple[int, int]] = []
     away: list[tuple[int, str]] = []
     place = {name: k for k, name in enumerate(ids)}
-    for row, (a, b) in enumerate(ends_of(links, schema, folder)):
+    ends, rows = ends_of(links, schema, folder), list[tuple[bool, int]]()
+    weights = weights_of(links, schema)
+    for row, (a, b) in enumerate(ends):
         assert links is not None  # or it has no rows
         strange = [one for one in (a, b) if one not in place and one not in known]
         if schema.links == "known" and len(strange) == 1 and (a in place or b in place):
             away.append((place[a if a in place else b], strange[0]))
             continue
-        if strange:
+        if weights is not None and not weights[row] > 0:
+            why = f"{links.seen(row, schema.weight)} is no weight"
+        elif strange:
             why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
         elif a in place and b in place:
             among.append((place[a], place[b]))
+            rows.append((False, row))
             continue
         elif a in place or b in place:
             new, old = (a, b) if a in place else (b, a)
             into.append((place[new], known[old]))
+            rows.append((True, row))
             continue
         else:
             why = "both ends are nodes that the owner already has"
         skipped.append(f"{links.file}, {links.row_name(row)}: {why}. Remove the row.")
     here = np.array([new for new, _ in away], dtype=np.int64)
     remote = RemoteLinks(here, tuple(there for _, there in away), ("",) * len(away))
-    return as_links(among), as_links(into), remote
+    used = [row for _, row in sorted(rows)]  # those among new nodes come first
+    held = None if weights is None else weights[used]
+    return as_links(among), as_links(into), remote, held
+
+
+def weights_of(links: Cells | None, schema: Schema) -> Float[Array, " rows"] | None:
+    """The weight of every row, NaN where it is none; None if links have no weights."""
+    if links is None or not schema.weight:
+        return None
+    column = column_of(links, schema.weight, Problems(links.file), schema.empty)
+    return np.where(np.isfinite(values := column.numbers()), values, np.nan)
 
 
 def ends_of(links: Cells | None, schema: Schema, folder: Path) -> list[tuple[str, str]]:
     """Both ends of every row, as they are written."""
     if links is None:
         return []
-    ends = (schema.source, schema.target)
+    ends = (schema.source, schema.target, *([schema.weight] if schema.weight else []))
     if missing := [end for end in ends if end not in links.columns]:
         line = f"{links.file}: has no column {missing[0]}. Add it."
         raise DataErrors(str(folder), [line], 1)
-    source, target = (links.columns[end].to_pylist() for end in ends)
+    source, target = (links.columns[end].to_pylist() for end in ends[:2])
     return list(zip(source, target, strict=True))
 
 

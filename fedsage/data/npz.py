@@ -17,6 +17,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.split import PARTS
 from fedsage.shapes import Array
 
+VALUES = ("edge_weight", "edge_time")
+
 
 def graph_arrays(graph: Graph) -> dict[str, Array]:
     """The arrays that make up a graph file."""
@@ -25,6 +27,9 @@ def graph_arrays(graph: Graph) -> dict[str, Array]:
         "y": graph.y,
         "class_names": np.array(graph.class_names),
     }
+    for key, values in zip(VALUES, graph.link_values.both, strict=True):
+        if values is not None:
+            arrays[key] = values
     if issparse(graph.x):
         arrays |= {
             "x_data": graph.x.data,
@@ -49,7 +54,8 @@ def load_graph(path: Path | str) -> Graph:
 
     Keys: ``edge_index`` (2 × E), optional ``y`` and ``class_names``, and the features either
     dense as ``x`` or as CSR in ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``; for a
-    split of its own ``train``, ``val`` and ``test``, masks or node numbers.
+    split of its own ``train``, ``val`` and ``test``, masks or node numbers; for links
+    ``edge_weight``, positive numbers, and ``edge_time``, days since 2000.
     """
     path = Path(path)
     return graph_in(read_arrays(path), path)
@@ -67,7 +73,8 @@ def graph_in(arrays: dict[str, Array], path: Path) -> Graph:
     x = arrays["x"] if "x" in arrays else checked_csr(arrays, path)
     y = arrays.get("y", np.full(x.shape[0] if x.ndim else 0, -1))
     names = [str(name) for name in np.atleast_1d(arrays.get("class_names", []))]
-    graph = Graph.from_arrays(x, arrays["edge_index"], y, names, name=path.name)
+    values = (arrays.get(key) for key in VALUES)
+    graph = Graph.from_arrays(x, arrays["edge_index"], y, names, path.name, *values)
     own = set(PARTS) <= set(arrays)
     return graph.with_split(*(arrays[part] for part in PARTS)) if own else graph
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from scipy.sparse import csr_array, issparse, vstack
 
 from fedsage.graph.arrays import frozen, symmetric
 from fedsage.graph.graph import Graph
-from fedsage.shapes import FeatureRows, NodeFeatures, NodeIds
+from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,8 @@ def mend(graph: Graph, generated: Generated) -> Graph:
     new = graph.num_nodes + np.arange(count)
     links = np.concatenate([graph.links, np.stack([generated.parents, new])], axis=1)
     indptr, indices = symmetric(links, graph.num_nodes + count)
+    usual = usual_weights(graph)[generated.parents]
+    values = graph.link_values.followed_by(usual, np.full(count, np.nan))
     both = [graph.x, generated.x]
     return Graph(
         x=vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both),
@@ -44,4 +47,15 @@ def mend(graph: Graph, generated: Generated) -> Graph:
         indices=frozen(indices),
         y=frozen(np.concatenate([graph.y, np.full(count, -1)])),
         class_names=graph.class_names,
+        values=values.spread(links, indptr, indices),
     )
+
+
+def usual_weights(graph: Graph) -> Float[Array, " V"]:
+    """The mean weight of every node's links: a generated neighbor counts like the others."""
+    if graph.weights is None:
+        return np.ones(graph.num_nodes, np.float32)
+    rows = np.repeat(np.arange(graph.num_nodes), graph.degrees)
+    total = np.bincount(rows, weights=graph.weights, minlength=graph.num_nodes)
+    mean = total / np.maximum(graph.degrees, 1)
+    return np.where(graph.degrees > 0, mean, 1.0).astype(np.float32)

@@ -12,9 +12,10 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 
+from fedsage.errors import DataError
 from fedsage.graph.arrays import chunks, frozen, paired, positions, symmetric
 from fedsage.graph.check import (
     checked_features,
@@ -23,6 +24,7 @@ from fedsage.graph.check import (
     checked_size,
 )
 from fedsage.graph.split import Split, checked_split
+from fedsage.graph.values import NO_VALUES, LinkValues, checked_values
 from fedsage.readable import counted, html_table
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
@@ -43,6 +45,7 @@ class Graph:
     y: NodeLabels
     class_names: tuple[str, ...]
     split: Split | None = None
+    values: LinkValues = NO_VALUES  # weights and times, one for each of ``indices``
 
     @classmethod
     def from_arrays(
@@ -52,6 +55,8 @@ class Graph:
         y: Array,
         class_names: Sequence[str] = (),
         name: str = "graph",
+        weights: Array | None = None,
+        times: Array | None = None,
     ) -> Graph:
         """Check the arrays and build the graph they describe.
 
@@ -61,16 +66,21 @@ class Graph:
             y: The class of every node, -1 where it is not known.
             class_names: A name for each class; numbers if omitted.
             name: What to call the graph in an error message.
+            weights: How much each link counts in means over neighbors: positive numbers.
+            times: When each link came to be, in days since 2000; NaN where not known.
         """
         num_nodes = checked_size(x, name)
         labels, names = checked_labels(y, class_names, num_nodes, name)
-        indptr, indices = symmetric(checked_links(edge_index, num_nodes, name), num_nodes)
+        links = checked_links(edge_index, num_nodes, name)
+        values = checked_values(weights, times, links.shape[1], name)
+        indptr, indices = symmetric(links, num_nodes)
         return cls(
             x=checked_features(x, name),
             indptr=frozen(indptr),
             indices=frozen(indices),
             y=frozen(labels),
             class_names=names,
+            values=values.spread(links, indptr, indices),
         )
 
     @classmethod
@@ -172,6 +182,37 @@ class Graph:
         return np.stack([source[once], self.indices[once]])
 
     @property
+    def link_values(self) -> LinkValues:
+        """Weights and times of ``links``."""
+        source = np.repeat(np.arange(self.num_nodes), self.degrees)
+        return self.values.taken(source < self.indices)
+
+    @property
+    def weights(self) -> Float[Array, " twice_E"] | None:
+        """How much each of ``indices`` counts; None if all count the same."""
+        return self.values.weights
+
+    def as_of(self, day: float) -> Graph:
+        """The same nodes, without links that came after ``day``, in days since 2000.
+
+        Links whose time is not known stay.
+        """
+        times = self.values.times
+        if times is None:
+            raise DataError(
+                "The graph does not know when its links came to be. Name the column of times "
+                'in the schema, time = "since", and train again.'
+            )
+        kept = ~(times > day)
+        so_far = np.append(0, np.cumsum(kept))
+        return replace(
+            self,
+            indptr=frozen(so_far[self.indptr]),
+            indices=frozen(self.indices[kept]),
+            values=self.values.taken(kept),
+        )
+
+    @property
     def adjacency(self) -> SparseMatrix:
         """The adjacency matrix A: one where there is a link."""
         ones = np.ones(len(self.indices), dtype=np.float32)
@@ -201,6 +242,8 @@ class Graph:
             return False
         if not np.array_equal(self.indices, other.indices):
             return False
+        if not self.values.same(other.values):
+            return False
         if issparse(self.x):
             return bool((self.x != other.x).nnz == 0)
         return bool(np.array_equal(self.x, other.x))
@@ -220,6 +263,12 @@ class Graph:
             place[nodes] = np.arange(len(nodes))
             indptr, indices = self.links_within(nodes, place)
             split = self.split.within(place) if self.split else None
+            values = self.values
+            if values:
+                links = place[self.links]
+                inside = (links >= 0).all(axis=0)
+                of_links = self.link_values.taken(inside)
+                values = of_links.spread(links[:, inside], indptr, indices)
             place[nodes] = -1
             found.append(
                 Graph(
@@ -229,6 +278,7 @@ class Graph:
                     y=frozen(self.y[nodes]),
                     class_names=self.class_names,
                     split=split,
+                    values=values,
                 )
             )
         return tuple(found)

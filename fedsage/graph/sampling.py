@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from fedsage.graph.graph import Graph
-from fedsage.shapes import NodeIds, SparseMatrix
+from fedsage.shapes import Array, NodeIds, SparseMatrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +46,9 @@ def sample_hops(
     The first layer comes first.
 
     Note:
-        Neighbors are drawn uniformly with replacement, ``fanouts[k]`` for each node of
-        layer ``k``. A node that is reached twice is computed once.
+        Neighbors are drawn with replacement, ``fanouts[k]`` for each node of layer ``k``:
+        uniformly, or as often as their links weigh. A node that is reached twice is computed
+        once.
     """
     hops = []
     targets = batch
@@ -63,14 +66,39 @@ def sample_hop(
     start = graph.indptr[targets]
     degree = graph.indptr[targets + 1] - start
     linked = degree > 0
-    draw = generator.random((int(linked.sum()), fanout)) * degree[linked, None]
-    drawn = graph.indices[start[linked, None] + draw.astype(np.int64)]
+    draw = generator.random((int(linked.sum()), fanout))
+    drawn = graph.indices[drawn_places(graph, start[linked, None], degree[linked, None], draw)]
     inputs, position = in_order_of_appearance(np.concatenate([targets, drawn.ravel()]))
     pointer = np.concatenate([[0], np.cumsum(linked * fanout)])
     weight = np.full(drawn.size, 1 / fanout, dtype=np.float32)
     shape = len(targets), len(inputs)
     mean = csr_array((weight, position[len(targets) :], pointer), shape=shape)
     return Hop(inputs, mean, graph.indptr[inputs + 1] - graph.indptr[inputs])
+
+
+def drawn_places(
+    graph: Graph,
+    start: Int[Array, "rows 1"],
+    degree: Int[Array, "rows 1"],
+    draw: Float[Array, "rows fanout"],
+) -> Int[Array, "rows fanout"]:
+    """Where numbers from 0 to 1 fall in rows of neighbors, by their weights if there are any.
+
+    The mean over neighbors that are drawn by weight is, on average, the weighted mean.
+    """
+    if graph.weights is None:
+        return start + (draw * degree).astype(np.int64)
+    ends = running_weights(graph)
+    before, end = ends[start], ends[start + degree]
+    found = np.searchsorted(ends, before + draw * (end - before), side="right") - 1
+    return found.clip(start, start + degree - 1)
+
+
+@lru_cache(maxsize=16)
+def running_weights(graph: Graph) -> Float[Array, " ends"]:
+    """The sum of all weights before each of ``indices``; the last is that of all."""
+    assert graph.weights is not None
+    return np.append(0.0, np.cumsum(graph.weights, dtype=np.float64))
 
 
 def in_order_of_appearance(nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
@@ -83,6 +111,20 @@ def in_order_of_appearance(nodes: NodeIds) -> tuple[NodeIds, NodeIds]:
 
 
 def full_mean(graph: Graph) -> SparseMatrix:
-    """The mean over all neighbors, for every node: each row of A divided by its sum."""
-    weight = np.repeat(1 / np.maximum(graph.degrees, 1), graph.degrees).astype(np.float32)
+    """The mean over all neighbors, for every node: each row of A divided by its sum.
+
+    With weights it is their weighted mean.
+    """
+    if graph.weights is None:
+        weight = np.repeat(1 / np.maximum(graph.degrees, 1), graph.degrees).astype(np.float32)
+    else:
+        weight = row_shares(graph)
     return csr_array((weight, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2)
+
+
+def row_shares(graph: Graph) -> Float[Array, " twice_E"]:
+    """The share of each neighbor in the weights of a node's links."""
+    assert graph.weights is not None
+    rows = np.repeat(np.arange(graph.num_nodes), graph.degrees)
+    total = np.bincount(rows, weights=graph.weights, minlength=graph.num_nodes)
+    return (graph.weights / total[rows]).astype(np.float32)

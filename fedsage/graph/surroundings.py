@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import issparse, vstack
 
-from fedsage.graph.arrays import frozen, symmetric
+from fedsage.graph.arrays import frozen, positions, symmetric
 from fedsage.graph.graph import Graph
-from fedsage.shapes import EdgeIndex, NodeFeatures, NodeIds, NodeLabels
+from fedsage.graph.values import NO_VALUES, LinkValues
+from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels
 
 
 def ball(graph: Graph, start: NodeIds, hops: int | None) -> NodeIds:
@@ -31,6 +32,7 @@ def with_surroundings(
     among: EdgeIndex,
     into: EdgeIndex,
     reach: int | None,
+    weights: Array | None = None,
 ) -> Graph:
     """New nodes first, then those nodes of ``graph`` that are at most ``reach`` hops away.
 
@@ -41,6 +43,8 @@ def with_surroundings(
         among: Links among them.
         into: Links from new nodes (first row) to nodes of ``graph`` (second row).
         reach: How far to go; None takes the whole graph.
+        weights: Of links among new nodes, then of those into the graph; 1 if it has weights
+            and none are given.
     """
     near = ball(graph, into[1], None if reach is None else max(reach - 1, 0))
     place = np.full(graph.num_nodes, -1, dtype=np.int32)
@@ -51,6 +55,13 @@ def with_surroundings(
     reached = np.stack([into[0], place[into[1]] + len(y)])
     links = np.concatenate([among, reached, held], axis=1).astype(np.int64)
     pointers, ends = symmetric(links, len(y) + len(near))
+    values = NO_VALUES
+    if graph.weights is not None:
+        at = positions(graph.indptr[near], graph.indptr[near + 1] - graph.indptr[near])
+        old = graph.weights[at[place[graph.indices[at]] >= 0]][source < indices]
+        new = np.ones(among.shape[1] + into.shape[1]) if weights is None else weights
+        each = np.concatenate([new, old]).astype(np.float32)
+        values = LinkValues(each).spread(links, pointers, ends)
     both = [x, graph.x[near]]
     return Graph(
         x=vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both),
@@ -58,4 +69,5 @@ def with_surroundings(
         indices=frozen(ends),
         y=frozen(np.concatenate([y, graph.y[near]])),
         class_names=graph.class_names,
+        values=values,
     )

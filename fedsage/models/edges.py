@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.graph.graph import Graph
-from fedsage.graph.sampling import Hop
+from fedsage.graph.sampling import Hop, row_shares
 from fedsage.models.parameters import Hidden
 from fedsage.models.sparse import sparse_product
 from fedsage.shapes import Array, SparseMatrix
@@ -23,7 +23,8 @@ class Edges:
     """Links between rows: row v of ``adjacency`` has the neighbors of v among the rows.
 
     ``adjacency[v, u]`` says how many links of v the one to u stands for: one if all of them
-    are present, more if u was drawn among many. ``degrees`` counts all links.
+    are present and weigh the same, more if u was drawn among many or weighs more. ``degrees``
+    counts all links.
     """
 
     adjacency: SparseMatrix
@@ -42,10 +43,12 @@ class Edges:
 
 
 def edges_of_graph(graph: Graph) -> Edges:
-    """All links."""
-    ones = np.ones(len(graph.indices), np.float32)
+    """All links; a heavy one stands for several, a light one for a part of one."""
+    times = np.ones(len(graph.indices), np.float32)
+    if graph.weights is not None:
+        times = row_shares(graph) * np.repeat(graph.degrees, graph.degrees).astype(np.float32)
     size = (graph.num_nodes, graph.num_nodes)
-    adjacency = csr_array((ones, graph.indices, graph.indptr), shape=size)
+    adjacency = csr_array((times, graph.indices, graph.indptr), shape=size)
     return Edges(adjacency, graph.degrees.astype(np.float32))
 
 

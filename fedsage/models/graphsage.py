@@ -94,7 +94,7 @@ class GraphSage(Layers):
 
     def on_graph(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
         """By compiled code if there is any, else by torch; they differ by rounding."""
-        if self.chosen_kernel == "torch":
+        if self.chosen_kernel == "torch" or graph.weights is not None:
             return self.torch_logits(graph, nodes)
         asked = np.arange(graph.num_nodes) if nodes is None else nodes
         return compiled_sage.logits(self.weights, self.shape.model.head, graph, asked)

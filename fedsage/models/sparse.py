@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from fedsage.graph.graph import Graph
+from fedsage.graph.sampling import row_shares
 from fedsage.kernels.door import add_product
 from fedsage.models.parameters import Hidden, Inputs, Stacked
 from fedsage.shapes import Array, NodeIds, SparseMatrix
@@ -82,6 +83,10 @@ def add_compiled_means(out: Hidden, graph: Graph, nodes: NodeIds | None, h: Hidd
     starts, ends = graph.indptr[:-1], graph.indptr[1:]
     if nodes is not None:
         starts, ends = starts[nodes], ends[nodes]
+    if graph.weights is not None:
+        weighted = row_shares(graph), rows_of(h)
+        add_product(out.numpy(), starts, ends, graph.indices, *weighted)
+        return
     shares = (1 / np.maximum(ends - starts, 1)).astype(np.float32)
     add_product(out.numpy(), starts, ends, graph.indices, shares, rows_of(h), shared=True)
 

@@ -52,10 +52,11 @@ def train_epoch(
     """One pass over ``nodes`` in batches, one step for each; returns the mean loss.
 
     By compiled code if the model has any, else by torch. Both make the same draws and follow
-    the same formulas; they differ by rounding. There is no compiled code for class weights,
-    nor for a term of a method's own.
+    the same formulas; they differ by rounding. There is no compiled code for weights of classes
+    or links, nor for a term of a method's own.
     """
-    if model.chosen_kernel == "fused" and class_weights is None and term is None:
+    plain = class_weights is None and term is None and graph.weights is None
+    if model.chosen_kernel == "fused" and plain:
         return model.compiled_epoch(optimizer, graph, nodes, classifier, generator)
     given = graph, nodes, classifier, generator, class_weights, term
     return torch_epoch(model, optimizer, *given)

@@ -68,6 +68,11 @@ class Answering:
         asked = np.arange(self.graph.num_nodes) if nodes is None else nodes
         return shares_on(self, model, self.graph, self.mended, asked)
 
+    def as_of(self, day: float) -> Answering:
+        """The same without links that came after ``day``, in days since 2000."""
+        mended = None if self.mended is None else self.mended.as_of(day)
+        return replace(self, graph=self.graph.as_of(day), mended=mended)
+
     @property
     def rests_on(self) -> Graph | None:
         """G'_i if answers use it."""

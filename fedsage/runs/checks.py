@@ -53,12 +53,20 @@ def check_device(device: str) -> None:
         ) from None
 
 
-def check_weights(config: Config) -> None:
-    """Refuse class weights with compiled steps, which know none."""
-    if config.run.kernel == "fused" and config.classifier.class_weights != "none":
+def why_not_compiled(config: Config, owners: Partition) -> str:
+    """What compiled steps know nothing of: weights of classes or of links; empty if none."""
+    if config.classifier.class_weights != "none":
+        return f"classifier.class_weights={config.classifier.class_weights}"
+    weighted = any(graph.weights is not None for graph in owners.subgraphs)
+    return "weights of links" if weighted else ""
+
+
+def check_kernel(config: Config, owners: Partition) -> None:
+    """Refuse weights with compiled steps, which know none."""
+    if config.run.kernel == "fused" and (reason := why_not_compiled(config, owners)):
         raise ConfigError(
-            "run.kernel is 'fused', but that kernel does not support "
-            "classifier.class_weights=balanced. Use run.kernel=auto or run.kernel=torch."
+            f"run.kernel is 'fused', but that kernel does not support {reason}. Use "
+            "run.kernel=auto or run.kernel=torch."
         )
 
 

@@ -31,6 +31,7 @@ from fedsage.protocol.procedures import in_full, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.answering import Answering, answering_of
+from fedsage.runs.checks import why_not_compiled
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
 from fedsage.runs.own_models import evaluate_globally, measured_models, own_models
 from fedsage.runs.record import Facts, average_local, owner_lines, record_of, sizes
@@ -129,12 +130,15 @@ def execute(
         observe(Event("warns", "load", words=words))
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
-    weighted = config.classifier.class_weights != "none"  # there is no compiled step for that
-    kernel = "torch" if weighted else model.chosen_kernel
+    reason = why_not_compiled(config, owners)
+    kernel = "torch" if reason else model.chosen_kernel
+    slower = bool(reason) and model.chosen_kernel == "fused"
+    words = f"Training takes steps by torch: there is no compiled step for {reason}." * slower
     with watch.pause():
         carries = setup.way.carries(plan) if setup.method.topology == "federated" else 0
         steps = steps_of_owners(setup)
-        observe(Event("ready", "training", kernel=kernel, carries=carries, steps=steps))
+        ready = Event("ready", "training", kernel=kernel, carries=carries, steps=steps)
+        observe(replace(ready, words=words))
         if kernel == "fused":
             warm_up()
     history = History()

@@ -43,7 +43,8 @@ def answers_for_new(model: NodeClassifier, held: Answering, new: NewRows) -> Col
         reach = max(reach, len(held.neighgen.widths))
 
     def around(graph: Graph) -> Graph:
-        return with_surroundings(graph, rows.x, rows.y, new.among, new.into, reach)
+        given = rows.x, rows.y, new.among, new.into, reach, new.weights
+        return with_surroundings(graph, *given)
 
     plain, mended = around(held.graph), None
     nodes = np.arange(rows.num_nodes)

@@ -31,8 +31,8 @@ from fedsage.rng import with_secret
 from fedsage.runs.checks import (
     check_classes,
     check_device,
+    check_kernel,
     check_options,
-    check_weights,
     check_whole,
     fitting,
 )
@@ -82,7 +82,7 @@ def prepare(
         owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
     ]
     check_device(config.run.device)
-    check_weights(config)
+    check_kernel(config, owners)
     check_whole(owners, graph)
     if is_stressed(data):
         if graph is None:

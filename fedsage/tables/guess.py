@@ -14,9 +14,9 @@ from fedsage.tables.kinds import KINDS
 from fedsage.tables.kinds.base import Guessed
 from fedsage.tables.leaks import why_not
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import EMPTY, SPLIT, Schema
+from fedsage.tables.schema import EMPTY, OF_LINKS, SPLIT, Schema
 from fedsage.tables.source import read_folder
-from fedsage.tables.uses import Named, Uses, find_uses, without
+from fedsage.tables.uses import Named, Uses, find_uses, find_values, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,29 @@ def guess_schema(folder: Path | str, named: Named | None = None, fewest: int = F
     assert nodes is not None  # or there was a problem
     uses = find_uses(nodes, links, named or Named())
     guess = guess_features(nodes, features, uses, fewest)
-    unused = without(list(links.columns), uses.source, uses.target) if links else []
+    used = (uses.source, uses.target, uses.weight, uses.time)
+    unused = without(list(links.columns), *used) if links else []
     if unused:
-        guess.said.append(f"links: {', '.join(unused)} ignored, only the ends are used")
+        guess.said.append(f"links: {', '.join(unused)} ignored, only {used_of(uses)} are used")
     return replace(guess, schema=replace(guess.schema, ignored_in_edges=tuple(unused)))
 
 
-def guess_from(nodes: Cells, features: Cells | None, label: str | None = None) -> Guess:
+def used_of(uses: Uses) -> str:
+    """What is used of links, in words."""
+    more = [key for key in OF_LINKS if getattr(uses, key)]
+    return " and ".join(filter(None, [", ".join(["the ends", *more[:-1]]), *more[-1:]]))
+
+
+def guess_from(
+    nodes: Cells, features: Cells | None, label: str | None = None, links: Cells | None = None
+) -> Guess:
     """A schema for tables in memory, which nobody else reads: it has every word and column."""
     if label is not None and label not in nodes.columns:
         known = nearest(label, nodes.columns)
         raise DataError(f"{nodes.file} has no column '{label}' to take classes from.{known}")
     uses = Uses(label=label or "label")
+    if links is not None:
+        find_values(links, uses)
     return guess_features(nodes, features, uses, fewest=1, wary=False)
 
 
@@ -113,6 +124,8 @@ def guess_features(
         id=uses.id,
         source=uses.source,
         target=uses.target,
+        weight=uses.weight,
+        time=uses.time,
         unlisted_classes="other" if rare else "refused",
         unlisted_sparse="dropped" if scarce else "refused",
     )

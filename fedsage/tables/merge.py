@@ -12,7 +12,7 @@ from typing import Any
 from fedsage.tables.feature import OTHER, UNKNOWN, Feature
 from fedsage.tables.kinds.words import complete
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import Schema
+from fedsage.tables.schema import OF_LINKS, Schema
 
 SAME = ("id", "label", "source", "target", "empty")  # must be the same for all owners
 FORGIVING = ("refused", "mean", "indicator", "unknown")  # a later one accepts more tables
@@ -52,6 +52,7 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
                 ignored.append(name)
         elif feature := merged_feature(name, known, said, problems):
             features.append(feature)
+    of_links, unused = merged_values(schemas, said, problems)
     classes = united(one.class_names for one in every)
     unlisted = lenient("unlisted_classes", every, "other")
     if unlisted == "other":
@@ -65,12 +66,30 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
         features=(*features, *(Feature(name, "sparse") for name in sparse)),
         class_names=tuple(classes),
         ignored=tuple(ignored),
-        ignored_in_edges=tuple(united(one.ignored_in_edges for one in every)),
+        ignored_in_edges=tuple(united([*(one.ignored_in_edges for one in every), unused])),
         unlisted_classes=unlisted,
         unlisted_sparse=lenient("unlisted_sparse", every, "dropped"),
         **top,
+        **of_links,
     )
     return Merged(schema, said)
+
+
+def merged_values(
+    schemas: Mapping[str, Schema], said: list[str], problems: Problems
+) -> tuple[dict[str, Any], list[str]]:
+    """The columns of weights and times that all owners have, and those that are ignored."""
+    found: dict[str, Any] = {}
+    unused: list[str] = []
+    for key in OF_LINKS:
+        named = {file: name for file, name in pairs(schemas, key).items() if name}
+        without = [file for file in schemas if file not in named]
+        if named and without:
+            said.append(f"{key} of links: ignored, because {without[0]} names none")
+            unused += list(dict.fromkeys(named.values()))
+        elif named:
+            found[key] = agreed(key, named, key, problems)
+    return found, unused
 
 
 def pairs(schemas: Mapping[str, Any], key: str) -> dict[str, Any]:

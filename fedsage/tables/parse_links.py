@@ -9,13 +9,17 @@ from jaxtyping import Int
 from scipy.sparse import coo_array
 
 from fedsage.graph.known import RemoteLinks
+from fedsage.graph.values import NO_VALUES, LinkValues
 from fedsage.shapes import Array, EdgeIndex, SparseMatrix
 from fedsage.tables.cells import Cells
 from fedsage.tables.column import column_of
+from fedsage.tables.feature import Feature
+from fedsage.tables.kinds import kind_of
 from fedsage.tables.parse import check_columns
 from fedsage.tables.problems import Problems, all_alike
 from fedsage.tables.schema import Schema
 
+WHEN = Feature("time", "date", missing="mean")  # a link whose time is not known is kept
 OWNER = "owner"  # the column that says whose node the other end of a link is
 
 
@@ -38,23 +42,47 @@ def nodes_named(
 
 def parse_links(
     cells: Cells, ids: Sequence[str], schema: Schema, problems: Problems
-) -> tuple[EdgeIndex, RemoteLinks | None]:
+) -> tuple[EdgeIndex, RemoteLinks | None, LinkValues]:
     """The table of links: both ends, ids of nodes; one of them may be another owner's."""
     ends, known = (schema.source, schema.target), schema.links == "known"
-    remedy = "Add it to 'ignored_in_edges' in the schema, or remove it: only the ends are used."
+    more = [name for name in (schema.weight, schema.time) if name]
+    remedy = "Name it in the schema as weight, as time or in 'ignored_in_edges', or remove it."
     optional = (*schema.ignored_in_edges, *([OWNER] if known else []))
-    check_columns(cells, ends, optional, remedy, problems)
-    if not all(end in cells.columns for end in ends):
-        return np.zeros((2, 0), dtype=np.int64), None
+    check_columns(cells, (*ends, *more), optional, remedy, problems)
+    if not all(name in cells.columns for name in (*ends, *more)):
+        return np.zeros((2, 0), dtype=np.int64), None, NO_VALUES
+    values = values_of(cells, schema, problems)
     if known:
-        return links_to_others(cells, ids, ends, problems)
-    return np.stack([nodes_named(cells, end, ids, schema, problems) for end in ends]), None
+        links, remote = links_to_others(cells, ids, ends, problems)
+        own = (links >= 0).all(axis=0)
+        return links[:, own], remote, values.taken(own)
+    links = np.stack([nodes_named(cells, end, ids, schema, problems) for end in ends])
+    return links, None, values
+
+
+def values_of(cells: Cells, schema: Schema, problems: Problems) -> LinkValues:
+    """The weights and times of links, as far as the schema names columns of them."""
+    weights = times = None
+    if schema.weight:
+        column = column_of(cells, schema.weight, problems, schema.empty)
+        weights = column.checked_numbers()
+        column.refuse_empty("Give every link a weight; 1 is an ordinary one.")
+
+        def words(row: int) -> tuple[str, str]:
+            return f"{column.seen(row)} is no weight", "Give a number above 0."
+
+        column.note(~(weights > 0) & np.isfinite(weights), "no weight", words, all_alike)
+        weights = np.where(weights > 0, weights, 1.0)
+    if schema.time:
+        column = column_of(cells, schema.time, problems, schema.empty)
+        times = kind_of(WHEN).read(column, WHEN)
+    return LinkValues(weights, times)
 
 
 def links_to_others(
     cells: Cells, ids: Sequence[str], ends: tuple[str, str], problems: Problems
 ) -> tuple[EdgeIndex, RemoteLinks]:
-    """Links between own nodes, and those to nodes that this owner does not hold."""
+    """All links, -1 where an end is not here, and those to nodes of other owners."""
     columns = [column_of(cells, end, problems) for end in ends]
     found = np.stack([column.places(ids) for column in columns])
     for column in columns:
@@ -75,7 +103,7 @@ def links_to_others(
     away = found[0, remote] < 0  # which end it is
     there = np.where(away, *texts)
     links = RemoteLinks(found[:, remote].max(axis=0), tuple(there.tolist()), tuple(owner))
-    return found[:, (found >= 0).all(axis=0)], links
+    return found, links
 
 
 def parse_sparse(

@@ -37,8 +37,9 @@ SPLIT = "split"  # the column that says which part of the split a node is in
 PARTS = ("train", "val", "test")  # what it may say
 EMPTY = ("NA", "N/A", "#N/A", "NaN", "NaT", "<NA>", "NULL", "none", "nil", "?", "-", ".")
 NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their usual names
+OF_LINKS = ("weight", "time")  # columns of links that need not be there
 KEYS = (
-    "classes", "features", "sparse", *NAMES, "ignored", "ignored_in_edges", "empty",
+    "classes", "features", "sparse", *NAMES, *OF_LINKS, "ignored", "ignored_in_edges", "empty",
     "unlisted_classes", "unlisted_sparse", "links",
 )  # fmt: skip
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
@@ -62,6 +63,8 @@ class Schema:
     source: str = "source"
     target: str = "target"
     ignored_in_edges: tuple[str, ...] = ()
+    weight: str = ""  # the column of links that says how much each counts, if there is one
+    time: str = ""  # the column of links that says since when each exists, if there is one
     empty: tuple[str, ...] = EMPTY  # what counts as an empty cell, in upper or lower case
     unlisted_classes: Literal["refused", "other"] = "refused"
     unlisted_sparse: Literal["refused", "dropped"] = "refused"
@@ -186,7 +189,9 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
     sparse = sparse_of(content.get("sparse", 0), file, problems)
     columns = [f.name for f in (*features, *sparse)] + list(lists["ignored"])
     refuse_twice([names["id"], SPLIT, names["label"], *columns], file, problems)
-    refuse_twice([names["source"], names["target"], *lists["ignored_in_edges"]], file, problems)
+    of_links = [names[key] for key in OF_LINKS if names[key]]
+    ends = [names["source"], names["target"]]
+    refuse_twice([*ends, *of_links, *lists["ignored_in_edges"]], file, problems)
     if not features and not sparse:
         problems.add("schema", file, "names no features", "Add some under [features].")
     return Schema(
@@ -217,6 +222,12 @@ def column_names(content: Mapping[str, Any], file: str, problems: Problems) -> d
             )
             name = key
         found[key] = name
+    for key in OF_LINKS:
+        found[key] = content.get(key, "")
+        if not isinstance(found[key], str) or found[key] != found[key].strip():
+            remedy = "Give the name of a column of links, or leave it out."
+            problems.add("schema", f"{file}, {key}", f"{found[key]!r} is no name", remedy)
+            found[key] = ""
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedsage.files import write_atomically
-from fedsage.tables.schema import NAMES, Schema, schema_content
+from fedsage.tables.schema import NAMES, OF_LINKS, Schema, schema_content
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # keys that need no quotes in TOML
 EXPLAINED = {
@@ -17,6 +17,8 @@ EXPLAINED = {
     "source": "the column that holds one end of a link",
     "target": "the column that holds the other end",
     "ignored": "columns of nodes that are not features",
+    "weight": "the column of links that says how much each counts",
+    "time": "the column of links that says since when each exists",
     "ignored_in_edges": "columns of links that are not used",
     "unlisted_classes": "a class that is not listed counts as other",
     "unlisted_sparse": "sparse features that are not listed are left out",
@@ -38,7 +40,7 @@ def schema_text(schema: Schema, notes: Mapping[str, str] | None = None) -> str:
         f"classes = {toml(content['classes'])}",
     ]
     for key, meaning in EXPLAINED.items():
-        usual = key if key in NAMES else []
+        usual: object = key if key in NAMES else "" if key in OF_LINKS else []
         if content.get(key, usual) != usual or key == "empty":
             lines.append(f"{key} = {toml(content[key])}  # {meaning}")
     if schema.of_kind("sparse"):

@@ -23,6 +23,7 @@ from fedsage.graph.arrays import frozen
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import RemoteLinks
 from fedsage.graph.split import Split
+from fedsage.graph.values import NO_VALUES, LinkValues
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 from fedsage.tables.digits import exact_sum
 from fedsage.tables.feature import Feature
@@ -50,6 +51,7 @@ class Tables:
     split: Split | None
     texts: Array | None = None  # V × the number of free texts; None if there are none
     remote: RemoteLinks | None = None  # links to nodes of other owners, if any are known
+    values: LinkValues = NO_VALUES  # weights and times of ``links``
 
     @property
     def num_nodes(self) -> int:
@@ -68,6 +70,8 @@ class Tables:
         if self.remote is not None:
             links = self.remote.here.tolist(), self.remote.there, self.remote.owner
             digest.update(json.dumps(links).encode())
+        for values in self.values.both:
+            digest.update(b"" if values is None else values.tobytes())
         return digest.hexdigest()
 
     def induced(self, nodes: NodeIds, split: Split | None = None) -> Tables:
@@ -78,6 +82,7 @@ class Tables:
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
         links = place[self.links]
+        inside = (links >= 0).all(axis=0)
         return Tables(
             schema=self.schema,
             ids=tuple(self.ids[v] for v in nodes.tolist()),
@@ -85,9 +90,10 @@ class Tables:
             codes=self.codes[nodes],
             sparse=self.sparse[nodes],
             y=self.y[nodes],
-            links=links[:, (links >= 0).all(axis=0)],
+            links=links[:, inside],
             split=split or (None if self.split is None else restricted(self.split, place)),
             texts=None if self.texts is None else self.texts[nodes],
+            values=self.values.taken(inside),
         )
 
     def held(self) -> Iterator[tuple[Feature, Array, int | None]]:
@@ -171,7 +177,9 @@ def graph_of(tables: Tables, scale: Scale) -> Graph:
     else:
         sparse = [csr_array(block, dtype=np.float32) for block in (*blocks, tables.sparse)]
         x = hstack(sparse, format="csr") if blocks else sparse[0]
-    return Graph.from_arrays(x, tables.links, tables.y, schema.class_names, name="tables")
+    return Graph.from_arrays(
+        x, tables.links, tables.y, schema.class_names, "tables", *tables.values.both
+    )
 
 
 def read_tables(folder: Path | str, schema: Schema | None = None) -> Tables:
@@ -215,9 +223,10 @@ def tables_from(
     edge_index = np.zeros((2, 0), dtype=np.int64)
     sparse: SparseMatrix | None = None
     remote: RemoteLinks | None = None
+    values = NO_VALUES
     if parsed and parsed.ids:
         if links:
-            edge_index, remote = parse_links(links, parsed.ids, schema, problems)
+            edge_index, remote, values = parse_links(links, parsed.ids, schema, problems)
         if features and names:
             sparse = parse_sparse(features, parsed.ids, schema, problems)
     problems.raise_if_any()
@@ -233,6 +242,7 @@ def tables_from(
         split=None if parsed.parts is None else split_of(parsed.parts),
         texts=parsed.texts,
         remote=remote,
+        values=values,
     )
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow.compute as pc
 
 from fedsage.errors import DataError, nearest
 from fedsage.tables.cells import Cells
+from fedsage.tables.parse_links import values_of
+from fedsage.tables.problems import Problems
+from fedsage.tables.schema import Schema
 
 CLASS_NAMES = (
     "class", "klasse", "diagnosis", "diagnose", "disease", "outcome", "target", "y",
@@ -18,6 +22,10 @@ PAIRS = (
     ("source", "target"), ("from", "to"), ("src", "dst"), ("head", "tail"), ("a", "b"),
     ("u", "v"),
 )  # fmt: skip
+VALUE_NAMES = {
+    "weight": ("weight", "weights", "gewicht", "poids", "peso", "strength"),
+    "time": ("time", "date", "datum", "day", "timestamp", "since", "when"),
+}
 MOST_CLASSES = 50
 ID_NAME = re.compile(r"(^|[_\W])(id|ids|nr|no|key|uuid|guid|mrn|index)$|[a-z](Id|ID|Nr|No)$")
 MOST_OF = 0.5  # the share of link ends that must be ids
@@ -32,6 +40,8 @@ class Named:
     label: str | None = None
     source: str | None = None
     target: str | None = None
+    weight: str | None = None
+    time: str | None = None
 
 
 @dataclass(slots=True)
@@ -42,13 +52,16 @@ class Uses:
     label: str = "label"
     source: str = "source"
     target: str = "target"
+    weight: str = ""  # none
+    time: str = ""
     said: list[str] = field(default_factory=list)
 
 
 def find_uses(nodes: Cells, links: Cells | None, named: Named) -> Uses:
     """The column of each use; raises if one is needed and there is none to be seen."""
     uses = Uses()
-    for key, cells in (("id", nodes), ("label", nodes), ("source", links), ("target", links)):
+    in_links = [(key, links) for key in ("source", "target", "weight", "time")]
+    for key, cells in (("id", nodes), ("label", nodes), *in_links):
         name = getattr(named, key)
         if name is None:
             continue
@@ -63,7 +76,24 @@ def find_uses(nodes: Cells, links: Cells | None, named: Named) -> Uses:
         uses.label = find_label(nodes, uses)
     if links is not None and named.source is None and named.target is None:
         uses.source, uses.target = find_ends(links, nodes, uses)
+    if links is not None:
+        find_values(links, uses)
     return uses
+
+
+def find_values(links: Cells, uses: Uses) -> None:
+    """The columns of weights and times of links: by name, if a check would accept them."""
+    for key, known in VALUE_NAMES.items():
+        for name in without(list(links.columns), uses.source, uses.target):
+            if getattr(uses, key) or name.lower() not in known:
+                continue
+            named: dict[str, Any] = {key: name}
+            problems = Problems("guess")
+            values_of(links, Schema((), (), **named), problems)
+            if not problems.count:
+                setattr(uses, key, name)
+                flag = f"--{key}-column names another"
+                uses.said.append(f"{key} of links: '{name}', by its name ({flag})")
 
 
 def find_id(nodes: Cells, links: Cells | None, said: list[str]) -> str:

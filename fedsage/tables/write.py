@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -17,9 +17,9 @@ from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.feature import Feature, names_of
 from fedsage.tables.kinds import kind_of
-from fedsage.tables.parse_links import OWNER
+from fedsage.tables.parse_links import OWNER, WHEN
 from fedsage.tables.problems import Problems
-from fedsage.tables.schema import PARTS, SCHEMA, SPLIT, Schema
+from fedsage.tables.schema import OF_LINKS, PARTS, SCHEMA, SPLIT, Schema
 from fedsage.tables.schema_file import write_schema
 from fedsage.tables.tables import Tables
 
@@ -36,8 +36,11 @@ def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> T
     names = [str(i) if sparse else f"x{i}" for i in range(graph.num_features)]
     features = [Feature(n, "sparse" if sparse else "number", scaling="none") for n in names]
     none = np.zeros((graph.num_nodes, 0))
+    values = graph.link_values
+    held = zip(OF_LINKS, values.both, strict=True)
+    named: dict[str, Any] = {key: key for key, one in held if one is not None}
     return Tables(
-        schema=Schema(tuple(features), graph.class_names),
+        schema=Schema(tuple(features), graph.class_names, **named),
         ids=tuple(ids),
         numbers=none if sparse else graph.x.astype(np.float64),
         codes=none.astype(np.int64),
@@ -45,6 +48,7 @@ def tables_of(graph: Graph, ids: Sequence[str], split: Split | None = None) -> T
         y=graph.y,
         links=graph.links,
         split=split,
+        values=values,
     )
 
 
@@ -69,8 +73,9 @@ def link_columns(tables: Tables) -> Columns:
     """The columns of the table of links; those to other owners come last."""
     ids, schema = np.array(tables.ids, dtype=object), tables.schema
     source, target = (ids[end] for end in tables.links)
+    values = value_columns(tables)
     if tables.remote is None:
-        return {schema.source: source, schema.target: target}
+        return {schema.source: source, schema.target: target, **values}
     remote = tables.remote
     there = np.array(remote.there, dtype=object)
     whose = np.array(["" for _ in target] + list(remote.owner), dtype=object)
@@ -78,7 +83,20 @@ def link_columns(tables: Tables) -> Columns:
         schema.source: np.concatenate([source, ids[remote.here]]),
         schema.target: np.concatenate([target, there]),
         OWNER: whose,
+        **values,
     }
+
+
+def value_columns(tables: Tables) -> dict[str, Sequence[str] | Array]:
+    """The columns of weights and times; links to other owners weigh 1, at an unknown time."""
+    more = len(tables.remote.here) if tables.remote else 0
+    all_of_them = tables.values.followed_by(np.ones(more), np.full(more, np.nan))
+    columns: dict[str, Sequence[str] | Array] = {}
+    if all_of_them.weights is not None:
+        columns[tables.schema.weight] = all_of_them.weights.astype(np.float64)
+    if all_of_them.times is not None:
+        columns[tables.schema.time] = kind_of(WHEN).cells(all_of_them.times, WHEN)
+    return columns
 
 
 def node_columns(tables: Tables) -> Columns:

@@ -17,6 +17,7 @@ import pytest
 from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ProtocolError
 from fedsage.federation.allowed import allow
+from fedsage.federation.beginning import with_checksum
 from fedsage.federation.kit import Kit, open_kit
 from fedsage.federation.operate import start, stop
 from fedsage.federation.processes import lost_its_gate, process_of
@@ -130,7 +131,10 @@ def check_answers(coordinator: Kit, hospitals: Path, here: Path) -> None:
         assert (here / "owners" / name / "predictions.csv").read_text() == wanted
 
 
-@pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen", "fedsage+classes"])
+WAYS = ("fedsage", *(f"fedsage+{way}" for way in ("neighgen", "classes", "copy", "shared")))
+
+
+@pytest.mark.parametrize("method", WAYS)  # subspace above, links in test_known_links.py
 def test_every_owner_can_repeat_the_answers_of_the_run(
     method: str, coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -138,6 +142,23 @@ def test_every_owner_can_repeat_the_answers_of_the_run(
     federated(coordinator, config, tmp_path / "run")
     run_into_folder(config, tmp_path / "here")
     check_answers(coordinator, hospitals, tmp_path / "here")
+
+
+def test_next_month_begins_with_what_every_party_kept(
+    coordinator: Kit, hospitals: Path, tmp_path: Path
+) -> None:
+    may = config_on(hospitals, "fedsage")
+    federated(coordinator, may, tmp_path / "may")
+    run_into_folder(may, tmp_path / "here")
+
+    def after(folder: Path) -> Config:
+        run = may.run.model_copy(update={"start_from": str(folder)})
+        return may.model_copy(update={"run": run})
+
+    there = federated(coordinator, with_checksum(after(tmp_path / "may")), tmp_path / "june")
+    here = run_config(after(tmp_path / "here")).record
+    assert there.model_sha256 == here.model_sha256
+    assert there.accuracy_before == here.accuracy_before is not None
 
 
 def job_process(kit: Kit) -> psutil.Process:

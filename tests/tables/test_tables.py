@@ -260,7 +260,7 @@ MALFORMED: dict[str, tuple[dict[str, str], str]] = {
     "links without targets": (edges("source\np1\n"), "edges.csv: has no column 'target'"),
     "weighted links": (
         edges("source,target,weight\np1,p2,3\n"),
-        "edges.csv, column weight: is not in the schema. Add it to 'ignored_in_edges'",
+        "edges.csv, column weight: is not in the schema. Name it in the schema as weight",
     ),
     "an unknown sparse feature": (
         sparse("p1,irn,1\n"),

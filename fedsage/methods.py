@@ -13,6 +13,7 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.personal import PersonalOwner
+from fedsage.protocol.progress import Progress, RoundRecord
 from fedsage.protocol.server import Rule, average
 from fedsage.registry import Registry, is_file, run_file
 from fedsage.rounds import Outcome, Queries, Selection, in_rounds
@@ -61,6 +62,34 @@ def fedsage(
     """
     how = rounds_c, selection, queries
     return in_rounds(averaging_of(exchange, rule), exchange, classifier, *how)
+
+
+def privately(
+    exchange: Exchange,
+    classifier: Classifier,
+    *,
+    rounds_c: int,
+    selection: Selection,
+    queries: Queries,
+    rule: Rule = average,
+) -> Outcome:
+    """Private training: ``rounds_c`` steps along noisy sums; the last weights are averaged.
+
+    Nothing is chosen by validation nodes, and no test node is counted: that would cost ε.
+    """
+    from fedsage.protocol import private_server  # takes time to load
+
+    journal = exchange.journal
+    start = journal.start if journal.start.phase == "training" else Progress("training", 0)
+    at = private_server.begun(exchange, start.kept)
+    for t in exchange.rounds(rounds_c, start.t):
+        length = private_server.step(exchange, at, t)
+        classifier = private_server.classifier_of(exchange.plan, at)
+        exchange.on_round(RoundRecord("training", t, length, None, classifier))
+        journal.keep(Progress("training", t + 1, at.kept(), classifier))
+    classifier = private_server.classifier_of(exchange.plan, at)
+    private_server.hand_out(exchange, classifier)
+    return Outcome(classifier, rounds_c - 1, 0.0, "plain", {})
 
 
 @dataclass(frozen=True, slots=True)

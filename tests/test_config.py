@@ -128,6 +128,7 @@ OTHERS = {
     ("engines/inprocess.py", "__init__", "workers"),
     ("graph/graph.py", "from_networkx", "features"),
     ("graph/graph.py", "from_pyg", "split"),
+    ("privacy/accountant.py", "Charge", "rate"),
     ("protocol/procedures.py", "Procedure", "leaves"),
     ("protocol/procedures.py", "procedure", "leaves"),
     ("reproduce/figures.py", "Panel", "at_least"),

@@ -157,6 +157,8 @@ def run(
     aggregate: options.Aggregate = None,
     privacy: options.FederatedPrivacy = None,
     start_from: options.StartFrom = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
     wait: Wait = None,
@@ -177,8 +179,8 @@ def run(
     settings = options.config_from(
         stored=stored(out) if resume else None, config=config, assignments=assignments,
         preset=preset, method=method, seed=seed, engine="nvflare", aggregate=aggregate,
-        privacy=privacy, start_from=start_from, dataset="own", owners=owners,
-        partition="folders", deadline=deadline, min_owners=min_owners,
+        privacy=privacy, epsilon=epsilon, delta=delta, start_from=start_from, dataset="own",
+        owners=owners, partition="folders", deadline=deadline, min_owners=min_owners,
         wait=wait,
     )  # fmt: skip
     settings = with_level(with_checksum(settings), say)
@@ -217,6 +219,8 @@ def try_(
     assignments: options.Assignments = None,
     aggregate: options.Aggregate = None,
     privacy: options.FederatedPrivacy = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     deadline: Deadline = None,
     min_owners: MinOwners = None,
     wait: Wait = None,
@@ -232,7 +236,8 @@ def try_(
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset, method=method, seed=seed,
         dataset=dataset, owners=owners, partition=partition, engine="nvflare",
-        aggregate=aggregate, privacy=privacy, deadline=deadline, min_owners=min_owners,
+        aggregate=aggregate, privacy=privacy, epsilon=epsilon, delta=delta,
+        deadline=deadline, min_owners=min_owners,
         wait=wait,
     )  # fmt: skip
     settings = settled_for(settings)

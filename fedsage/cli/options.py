@@ -17,7 +17,7 @@ METHODS = ("fedsage+", "fedsage", "locsage+", "locsage", "globsage", "oracle")
 FEDERATED = ("fedsage+", "fedsage")  # what separate owners can run
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic", "synthetic")
 PARTITIONS = ("louvain", "metis", "random")
-PRESETS, LEVELS = ("best", "paper"), ("open", "sums")
+PRESETS, LEVELS = ("best", "paper"), ("open", "sums", "private")
 RULES = ("mean", "median", "trimmed-mean", "krum")
 OWN = (
     "fedsage+WAY to choose how it mends, or your own .py file; 'fedsage methods' lists "
@@ -114,7 +114,10 @@ Aggregate: TypeAlias = Annotated[
         autocompletion=among(*RULES),
     ),
 ]
-SUMS = "open, or sums: the server sees only sums over all owners"
+SUMS = (
+    "open; sums: the server sees only sums over all owners; private: only sums with noise, "
+    "which protect every single node"
+)
 Privacy: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +133,14 @@ FederatedPrivacy: TypeAlias = Annotated[
         help=f"{SUMS} (default: sums with three or more owners, otherwise open)",
         autocompletion=among(*LEVELS),
     ),
+]
+Epsilon: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="E", help="ε of a private run; smaller protects more (default: 4)"),
+]
+Delta: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="D", help="δ of a private run (default: 1e-5)"),
 ]
 Record: TypeAlias = Annotated[
     bool,
@@ -169,6 +180,8 @@ def config_from(
     aggregate: str | None = None,
     privacy: str | None = None,
     start_from: Path | str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     deadline: float | None = None,
     min_owners: int | None = None,
     wait: float | None = None,
@@ -185,11 +198,17 @@ def config_from(
         | ({"start_from": str(start_from)} if start_from else {}),
         "data": given(dataset=dataset, owners=owners, partition=partition),
         "classifier": given(aggregate=aggregate),
-        "privacy": given(level=privacy),
+        "privacy": given(level=privacy, epsilon=epsilon, delta=delta),
         "federation": given(deadline=deadline, min_owners=min_owners, wait=wait),
     }
     if stored is None:
-        return load_config(below, flags, preset=str(preset or in_file or "best"))
+        found = load_config(below, flags, preset=str(preset or in_file or "best"))
+        if (epsilon or delta) and found.privacy.level != "private":
+            raise ConfigError(
+                f"--epsilon and --delta are for private runs, but the level is "
+                f"'{found.privacy.level}'. Add --privacy private."
+            )
+        return found
     before = load_config(stored, preset=str(stored["run"]["preset"]))
     asked = load_config(stored, below, flags, preset=str(preset or before.run.preset))
     if asked.model_copy(update={"federation": before.federation}) != before:

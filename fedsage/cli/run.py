@@ -45,6 +45,8 @@ def run(
     aggregate: options.Aggregate = None,
     privacy: options.Privacy = None,
     start_from: options.StartFrom = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
@@ -57,7 +59,8 @@ def run(
         stored=stored_settings(out) if resume else None,
         config=config, assignments=assignments, preset=preset, method=method,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
-        aggregate=aggregate, privacy=privacy, start_from=start_from,
+        aggregate=aggregate, privacy=privacy, epsilon=epsilon, delta=delta,
+        start_from=start_from,
     )  # fmt: skip
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))
@@ -95,6 +98,8 @@ def compare(
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
     aggregate: options.Aggregate = None,
     privacy: options.Privacy = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     out: options.Out = None,
     track: Track = None,
     force: options.Force = False,
@@ -105,7 +110,7 @@ def compare(
     settings = options.config_from(
         config=config, assignments=assignments, preset=preset,
         dataset=dataset, owners=owners, partition=partition, seed=seed, engine=engine,
-        aggregate=aggregate, privacy=privacy,
+        aggregate=aggregate, privacy=privacy, epsilon=epsilon, delta=delta,
     )  # fmt: skip
     settings = settled_for(settings)
     if settings.run.engine != "inprocess":

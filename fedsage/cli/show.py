@@ -73,16 +73,18 @@ def print_run(record: RunRecord) -> None:
         ("balanced accuracy", accuracy_text(record.balanced_accuracy)),
         ("calibration error", accuracy_text(record.calibration_error)),
         *([("form of features", record.feature_form)] * (record.feature_form != "raw")),
-        ("round kept", f"{record.round + 1} (validation {record.validation:.4f})"),
+        ("round kept", round_text(record)),
         *mending_rows(record),
         *traffic_rows(record.bytes, record.bytes_full),
-        *([("the server saw", "only sums over owners")] * (record.privacy["level"] == "sums")),
+        *privacy_rows(record),
         ("wall time", f"{record.seconds['total']:.1f} s"),
         ("CPU time", f"{record.cpu_seconds:.1f} s"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
     where = f"{record.dataset}, {owners_of(record.owners, record.partition)}"
     print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
+    if record.privacy["level"] == "private":
+        print(PROTECTS)
     if record.out:
         print(f"Written to {record.out}")
     warn(record)
@@ -96,6 +98,32 @@ def before_rows(record: RunRecord) -> list[tuple[str, str]]:
         for way, value in before.items()
         if value is not None
     ]
+
+
+PROTECTS = (
+    "ε bounds what the model and all that was sent tell about one node: its features, its "
+    "label and its links.\nIt holds against the server together with a third of the owners, "
+    "and against whoever gets the model.\nIt does not cover what owners answer at home, the "
+    "schema, who takes part, or how long it takes."
+)
+
+
+def round_text(record: RunRecord) -> str:
+    """The round whose classifier was kept, and how good it was on validation nodes."""
+    if record.privacy["level"] == "private":
+        return "mean of the last half"
+    return f"{record.round + 1} (validation {record.validation:.4f})"
+
+
+def privacy_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """Who saw what."""
+    level = record.privacy["level"]
+    saw = {"sums": "only sums over owners", "private": "only noisy sums over owners"}
+    rows = [("the server saw", saw[str(level)])] if level in saw else []
+    if level == "private":
+        cost = f"ε = {record.privacy['epsilon']:g}, δ = {record.privacy['delta']:g}"
+        rows.append(("for every node", cost))
+    return rows
 
 
 def warn(record: RunRecord) -> None:

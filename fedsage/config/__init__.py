@@ -24,7 +24,7 @@ from fedsage.config.mending import LinksConfig, MendConfig, NeighGenConfig
 from fedsage.config.training import ClassifierConfig, MethodConfig, ModelConfig, RunConfig
 from fedsage.errors import ConfigError, nearest
 from fedsage.layering import Settings, explained, overlaid, renamed
-from fedsage.presets import PRESETS, RENAMED, Preset
+from fedsage.presets import PRESETS, PRIVATE, RENAMED, Preset
 
 __all__ = [
     "PRESETS",
@@ -109,7 +109,11 @@ def load_config(*layers: Settings, preset: str = "best") -> Config:
     if preset not in PRESETS:
         raise ConfigError(f"Unknown preset '{preset}'.{nearest(preset, PRESETS)}")
     given = [renamed(layer, RENAMED) for layer in layers]
-    merged = overlaid(PRESETS[preset], *given, {"run": {"preset": preset}})
+    asked = overlaid(*given)
+    level = asked.get("privacy", {})
+    private = isinstance(level, dict) and level.get("level") == "private"
+    below = overlaid(PRESETS[preset], PRIVATE if private else {})
+    merged = overlaid(below, asked, {"run": {"preset": preset}})
     try:
         return Config.model_validate(merged)
     except ValidationError as error:

@@ -29,7 +29,14 @@ class PrivacyConfig(Section):
     """Who can see what of an owner's replies."""
 
     level: Privacy = Field(
-        "auto", description="open; sums: the server sees only sums; auto: sums in federations"
+        "auto",
+        description="open; sums: the server sees only sums; private: sums with noise; auto: "
+        "sums in federations",
+    )
+    epsilon: float = Field(4.0, gt=0, le=100, description="ε of one node in a private run")
+    delta: float = Field(1e-5, gt=0, le=0.01, description="δ of one node in a private run")
+    rate: float = Field(
+        1.0, gt=0, le=1, description="chance of a node to be in a round of a private run"
     )
 
 

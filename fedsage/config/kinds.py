@@ -21,7 +21,7 @@ Output: TypeAlias = Literal["relu", "sigmoid", "tanh", "linear"]
 Inference: TypeAlias = Literal["full", "sampled"]
 Kernel: TypeAlias = Literal["auto", "fused", "torch"]
 Features: TypeAlias = Literal["raw", "unit", "root", "log", "tfidf", "auto"]
-Privacy: TypeAlias = Literal["auto", "open", "sums"]
+Privacy: TypeAlias = Literal["auto", "open", "sums", "private"]
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):

@@ -13,10 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import PrivacyError
+from fedsage.privacy.accountant import honest
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.own_masks import Masks
+from fedsage.protocol.private import PrivateOwner
 from fedsage.protocol.remembered import FILE, Remembered
 
 RUN = "simulation"
@@ -60,7 +62,10 @@ def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
 def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
     """Give every owner masks, and let the server remove them from sums."""
     for i, known in known_keys(engine.doors).items():
-        keeper = engine.keepers[i]
-        kept = Remembered(keeper.folder and keeper.folder / FILE)
-        keeper.owner.sum_masks = engine.doors[i].masks = Masks(i, RUN, known, remembered=kept)
+        keeper, door = engine.keepers[i], engine.doors[i]
+        kept, owner = Remembered(keeper.folder and keeper.folder / FILE), keeper.owner
+        masks = owner.sum_masks = door.masks = Masks(i, RUN, known, remembered=kept)
+        if isinstance(owner, PrivateOwner):
+            masks.enough = honest(len(engine.owners))
+            door.receipt = owner.purse.receipt
     exchange.hidden = HiddenSums(exchange, RUN)

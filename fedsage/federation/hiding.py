@@ -14,6 +14,11 @@ ENOUGH = 3  # owners: with two, each can compute the other's part of a sum
 def with_level(config: Config, say: Callable[[str], None]) -> Config:
     """The settings with the privacy level filled in; warns about what may surprise."""
     level = config.privacy.level
+    if level == "private":
+        raise ConfigError(
+            "--privacy private is for simulations so far: owners on separate machines have no "
+            "ledger yet. Use --privacy sums."
+        )
     if level == "auto":
         why = cannot_hide(config)
         level = "open" if why else "sums"

@@ -31,6 +31,15 @@ class DenseLayer(nn.Module):
         return product(h, self.weight) + self.bias
 
 
+def propagated(own: Logits, edges: Edges, alpha: float, steps: int) -> Logits:
+    """Every row's output mixed with those around it, by personalized PageRank."""
+    rim = torch.from_numpy(edges.cut_off)[:, None].to(own.device)
+    z = own
+    for _ in range(steps):
+        z = torch.where(rim, own, (1 - alpha) * smoothed(z, edges) + alpha * own)
+    return z
+
+
 @backbone("propagate")
 class Propagate(Layers):
     """An MLP on features alone, whose predictions are propagated along links in queries."""
@@ -66,9 +75,4 @@ class Propagate(Layers):
         own = super().on_edges(h, edges, generator)
         if generator is not None:
             return own
-        alpha = self.shape.model.teleport
-        rim = torch.from_numpy(edges.cut_off)[:, None].to(own.device)
-        z = own
-        for _ in range(self.shape.model.steps):
-            z = torch.where(rim, own, (1 - alpha) * smoothed(z, edges) + alpha * own)
-        return z
+        return propagated(own, edges, self.shape.model.teleport, self.shape.model.steps)

@@ -24,7 +24,7 @@ from fedsage.shapes import Array
 
 MARGIN = 2.0**-36  # beyond this distance, rounding cannot have changed a comparison
 DIGITS, MORE = 60, 128  # of an undecided comparison: decimal digits, further bits
-LARGEST = 2**40  # σ², so that all products below stay exact or within the margin
+LARGEST = 2**60  # σ², so that numbers fit into 64 bits and floats hold them exactly
 
 
 class Bits:

@@ -16,7 +16,7 @@ from fedsage.errors import PrivacyError, StorageError
 from fedsage.protocol.chain import SENT, Ledger
 from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Procedure, Summed, in_sums
+from fedsage.protocol.procedures import Procedure, Summed, in_private, in_sums
 from fedsage.protocol.wire import encode
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ class Door:
     folder: Path | None = None
     record: Record = field(default_factory=lambda: Ledger().append)
     masks: Masks | None = None  # if sums are hidden
+    receipt: Callable[[], bool] = bool  # whether a noisy sum was paid for; not by default
     passed: str = ""  # checksum of the last message that left
 
     def asked(self, name: str) -> Procedure[Any, Any, Any]:
         """The procedure of that name; refuses what the agreed run does not need."""
         allowed = {**(self.plan.asks if self.plan else {}), **self.asks}
-        if name not in allowed:
+        closed = self.private and name in allowed and allowed[name].private == "never"
+        if name not in allowed or closed:
             raise PrivacyError(
                 f"'{name}' was asked for, but is not part of the agreed run. Nothing was sent."
             )
@@ -78,6 +80,11 @@ class Door:
                 f"A {type(message).__name__} must not leave: {why}. It does not fit the agreed "
                 "run; nothing was sent."
             )
+        if self.private and procedure.private == "charged" and not self.receipt():
+            raise PrivacyError(
+                f"Nothing was paid for {procedure.name}, a reply of a private run. Nothing was "
+                "sent."
+            )
         if self.plan and in_sums(self.plan.config):
             if procedure.binds:
                 self.bind(procedure, request)
@@ -87,6 +94,11 @@ class Door:
         if self.folder is not None:
             self.log(procedure.name, message, frame)
         return frame
+
+    @property
+    def private(self) -> bool:
+        """Whether only noisy sums that were paid for may leave."""
+        return self.plan is not None and in_private(self.plan.config)
 
     def about_masks(self, procedure: Procedure[Any, Any, Any]) -> bool:
         """Whether a procedure is about masks rather than the owner's data."""

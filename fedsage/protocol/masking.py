@@ -64,6 +64,7 @@ def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
     phase="evaluation",
     leaves="For hidden sums: keys that you make for the run, signed with your certificate.",
     when=in_sums,
+    private="no data",
 )
 def make_keys(mine: Masks, batch: Batch) -> Keys:
     """Make new keys for a batch of sums; forget those before."""
@@ -89,6 +90,7 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
     uses=Sealed,
     leaves="For hidden sums: shares of the secrets of your masks, each readable by one owner.",
     when=in_sums,
+    private="no data",
 )
 def share_secrets(mine: Masks, members: Members) -> Boxes:
     """A box for every owner: a part of the common secret and, for neighbors, the shares."""
@@ -122,7 +124,7 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
     })  # fmt: skip
 
 
-@procedure(phase="evaluation", when=in_sums)
+@procedure(phase="evaluation", when=in_sums, private="no data")
 def hold_shares(mine: Masks, boxes: Boxes) -> Held:
     """Open the boxes from the others; from here on, sums can be asked for."""
     for name, box in boxes.boxes.items():
@@ -140,12 +142,13 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
     leaves="After each hidden sum: shares of the masks to remove from it, never of both "
     "masks of one owner.",
     when=in_sums,
+    private="no data",
 )
 def give_shares(mine: Masks, answered: Answered) -> Shares:
     """The shares that open one sum; refuses a sum of too few, or a second list of owners."""
     lot, owners = answered.lot, sorted({int(i) for i in answered.owners})
     text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
-    needed = threshold_of(len(mine.members))
+    needed = max(threshold_of(len(mine.members)), mine.enough)
     if lot != mine.used or mine.owner not in owners or not set(owners) <= set(mine.members):
         raise PrivacyError(f"This owner added nothing to sum {lot} of {owners}.")
     if len(owners) < needed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedsage.models.parameters import Logits, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.messages import NO_HITS, Ask, Hits, Ints, OwnerId, View, message
+from fedsage.protocol.messages import NO_HITS, Ask, Hits, Ints, OwnerId, View, added, message
 from fedsage.protocol.owner import DataOwner, too_many_hits, too_many_in_all
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, begins_with_another, procedure
@@ -228,7 +229,12 @@ def measure(exchange: Exchange, view: View) -> Measured:
     """Fit the temperature on validation nodes, then count the answers for test nodes."""
     known = exchange.sum(likelihoods, Query(view, 1.0))
     temperature = likeliest([known.loss[str(k)] for k in range(len(GRID))])
-    counts = exchange.sum(count_answers, Query(view, temperature))
+    return added_up([exchange.sum(count_answers, Query(view, temperature))], temperature)
+
+
+def added_up(parts: Sequence[AnswerCounts], temperature: float) -> Measured:
+    """What counts of one or more owners say together."""
+    counts = reduce(added, parts)
     bins = []
     for b in (str(b) for b in range(BINS)):
         count = counts.count[b]

@@ -75,6 +75,7 @@ class Masks:
     bound: dict[str, str] = field(default_factory=dict)  # what it was told, by procedure
     told: dict[int, bytes] = field(default_factory=dict)  # who was in the last sums
     signers: dict[OwnerId, str] = field(default_factory=dict)  # keys these were signed with
+    enough: int = 0  # it opens no sum of fewer: their noise would not suffice
 
     def key(self, other: OwnerId) -> bytes:
         """The key for what only that owner may read."""

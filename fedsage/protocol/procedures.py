@@ -32,6 +32,7 @@ from fedsage.protocol.messages import Form, OwnerId
 if TYPE_CHECKING:
     from fedsage.protocol.plan import Plan
 
+Private: TypeAlias = Literal["never", "charged", "no data"]
 Phase: TypeAlias = Literal["mending", "training", "evaluation"]
 Party = TypeVar("Party")  # the party that runs it
 Request = TypeVar("Request")
@@ -104,8 +105,18 @@ def in_whole_numbers(config: Config) -> bool:
 
 
 def in_sums(config: Config) -> bool:
-    """For runs with hidden sums."""
-    return config.privacy.level == "sums"
+    """For runs with hidden sums; private runs need them too."""
+    return config.privacy.level in ("sums", "private")
+
+
+def in_private(config: Config) -> bool:
+    """For runs in which only noisy sums leave, and each is charged."""
+    return config.privacy.level == "private"
+
+
+def not_private(config: Config) -> bool:
+    """For runs that tell more than noisy sums."""
+    return not in_private(config)
 
 
 def begins_with_another(config: Config) -> bool:
@@ -134,6 +145,7 @@ class Procedure(Generic[Party, Request, Reply]):
     silent: Callable[[Any], bool] = never_silent
     rounds: bool = False
     binds: bool = False
+    private: Private = "never"
 
     @property
     def name(self) -> str:
@@ -225,6 +237,7 @@ def procedure(
     silent: Callable[[Any], bool] = never_silent,
     rounds: bool = False,
     binds: bool = False,
+    private: Private = "never",
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Let the server ask an owner for this function of an owner and a message.
 
@@ -252,6 +265,8 @@ def procedure(
             not, all such sums of a run are of the same owners.
         binds: Whether the request changes what an owner answers later; then hidden sums are
             only of owners that got the same.
+        private: Whether a private run may ask for it: ``never``; ``charged``, if the reply is
+            a noisy sum that the owner pays for; ``no data``, if no reply depends on its data.
     """
 
     def declare(
@@ -275,6 +290,7 @@ def procedure(
             silent,
             rounds,
             binds,
+            private,
         )
         PROCEDURES[made.module, made.name] = made
         return made

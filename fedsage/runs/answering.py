@@ -25,17 +25,20 @@ from fedsage.files import write_atomically, write_json
 from fedsage.graph.graph import Graph
 from fedsage.mending.way import WAYS
 from fedsage.models.classifier import NodeClassifier
+from fedsage.models.home import Home, home_of, home_shares, known_labels
 from fedsage.models.infer import query
 from fedsage.models.parameters import Logits, Parameters
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.private import PrivateOwner
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
 from fedsage.threads import dense_threads
 
 OWNERS, QUERIES = "owners", "queries.json"
 PLAIN, MENDED, PREDICTIONS = "graph.npz", "mended.npz", "predictions.csv"
-FILES = (QUERIES, PLAIN, MENDED, PREDICTIONS)
+HOME = "home.safetensors"  # an owner's own second stage
+FILES = (QUERIES, PLAIN, MENDED, PREDICTIONS, HOME)
 MEMORY = ".safetensors"  # what a way of mending remembers: subspace.safetensors
 FORMAT = 1
 
@@ -60,13 +63,21 @@ class Answering:
     remembered: Parameters = field(default_factory=dict)  # by it, for nodes to come
     mend: MendConfig = field(default_factory=MendConfig)
     neighgen: NeighGenConfig = field(default_factory=NeighGenConfig)
+    home: Home | None = None  # the owner's own second stage, after a private run
 
     def shares(
         self, model: NodeClassifier, nodes: NodeIds | None = None
     ) -> Float[Array, "n d_y"]:
         """The probability of each class, for ``nodes`` or for all of the owner's."""
         asked = np.arange(self.graph.num_nodes) if nodes is None else nodes
-        return shares_on(self, model, self.graph, self.mended, asked)
+        return shares_on(self, model, self.with_known(), self.mended, asked)
+
+    def with_known(self) -> Graph:
+        """The graph; for a second stage, with labels of training nodes alone."""
+        if self.home is None or self.graph.split is None:
+            return self.graph
+        known = known_labels(self.graph, self.graph.split.train)
+        return replace(self.graph, y=known, split=None)
 
     def as_of(self, day: float) -> Answering:
         """The same without links that came after ``day``, in days since 2000."""
@@ -97,6 +108,9 @@ def shares_on(
         found = query(module, model.checked(graph), nodes, how.inference, how.fanouts, stream)
         return found.log_softmax(dim=1)
 
+    if how.home is not None:
+        with dense_threads(1):
+            return home_shares(how.home, module, model.fitting(plain), plain.y, nodes)
     with dense_threads(1), torch.no_grad():  # the same rounding wherever it is asked
         if mended is None or how.view == "plain":
             scores = asked(plain)
@@ -126,6 +140,7 @@ def answering_of(
         remembered=owner.remembered,
         mend=config.mend,
         neighgen=config.neighgen,
+        home=owner.home if isinstance(owner, PrivateOwner) else None,
     )
 
 
@@ -138,6 +153,9 @@ def save_answering(held: Answering, folder: Path) -> None:
         packed = {name: tensor.contiguous() for name, tensor in held.remembered.items()}
         weights = safetensors.torch.save(packed)
         write_atomically(folder / memory_of(held), lambda file: file.write(weights))
+    if held.home is not None:
+        own = safetensors.torch.save(held.home.parameters())
+        write_atomically(folder / HOME, lambda file: file.write(own))
     sampled = {"seed": held.seed, "number": held.number} if held.inference != "full" else {}
     card = {
         "format": FORMAT,
@@ -148,6 +166,7 @@ def save_answering(held: Answering, folder: Path) -> None:
         "inference": held.inference,
         "fanouts": held.fanouts,
         **sampled,
+        **({"home": HOME} if held.home is not None else {}),
         "mending": {
             "how": held.mended_by,
             "remembered": memory_of(held) if held.remembered else None,
@@ -174,6 +193,9 @@ def load_answering(folder: Path) -> Answering:
         if card["mending"]["remembered"]:
             memory = safetensors.torch.load((folder / memory_of(held)).read_bytes())
             held = replace(held, remembered=memory)
+        if card.get("home"):
+            own = safetensors.torch.load((folder / HOME).read_bytes())
+            held = replace(held, home=home_of(own))
         return held
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise unreadable(folder, error) from None

@@ -27,7 +27,8 @@ from fedsage.models.classifier import NodeClassifier
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_full, in_sums
+from fedsage.protocol.private_server import forecast
+from fedsage.protocol.procedures import in_full, in_private, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
 from fedsage.runs.answering import Answering, answering_of
@@ -139,6 +140,8 @@ def execute(
         steps = steps_of_owners(setup)
         ready = Event("ready", "training", kernel=kernel, carries=carries, steps=steps)
         observe(replace(ready, words=words))
+        if in_private(config) and (few := forecast(plan, num_training(setup))):
+            observe(Event("warns", "training", words=few))
         if kernel == "fused":
             warm_up()
     history = History()
@@ -250,6 +253,11 @@ def steps_of_owners(setup: Setup) -> float | None:
         return None
     how, nodes = config.classifier, [len(split.train) for split in setup.splits]
     return float(np.mean(nodes)) / how.batch_size * how.local_epochs
+
+
+def num_training(setup: Setup) -> int:
+    """How many training nodes all owners have."""
+    return sum(len(split.train) for split in setup.splits)
 
 
 def local_hits(setup: Setup, trained: Trained) -> list[float | None]:

@@ -46,7 +46,7 @@ def answers_for_new(model: NodeClassifier, held: Answering, new: NewRows) -> Col
         given = rows.x, rows.y, new.among, new.into, reach, new.weights
         return with_surroundings(graph, *given)
 
-    plain, mended = around(held.graph), None
+    plain, mended = around(held.with_known()), None
     nodes = np.arange(rows.num_nodes)
     if held.rests_on is not None:
         mended = around(held.rests_on)

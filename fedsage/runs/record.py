@@ -19,7 +19,7 @@ from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.engine import Traffic
 from fedsage.protocol.measuring import Measured
-from fedsage.protocol.procedures import Phase, in_sums
+from fedsage.protocol.procedures import Phase, in_private, in_sums
 from fedsage.rounds import Outcome
 from fedsage.runs.classes import at_owners, vars_of
 from fedsage.runs.events import Stopwatch
@@ -50,6 +50,19 @@ OPEN: dict[str, str | float | None] = {
     "delta": None,
     "unit": None,
 }
+
+
+UNIT = "one node with all its features, its label and its links"
+
+
+def privacy_of(config: Config) -> dict[str, str | float | None]:
+    """Who sees what, and in a private run what one node costs at most, noise and all."""
+    if in_private(config):
+        how = config.privacy
+        return {
+            "level": "private", "epsilon": how.epsilon, "delta": how.delta, "unit": UNIT,
+        }  # fmt: skip
+    return OPEN | {"level": "sums" if in_sums(config) else "open"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +161,7 @@ def record_of(
         preset=config.run.preset,
         engine=config.run.engine,
         backbone=BACKBONES.find(config.model.backbone).name,
-        privacy=OPEN | {"level": "sums" if in_sums(config) else "open"},
+        privacy=privacy_of(config),
         accuracy={"global": evaluated.accuracy if evaluated else None, "local": facts.local},
         seconds={"total": time.perf_counter() - watch.started} | watch.seconds,
         cpu_seconds=time.process_time() - watch.started_cpu,

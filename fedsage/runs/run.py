@@ -77,7 +77,8 @@ def run(
             and ``forward(x, edge_index)``; or the file that registers it.
         aggregate: How the owners' classifiers become one: the name of a rule, a file, or a
             function ``rule(updates, weights)``.
-        privacy: ``open``, or ``sums``: the server sees only sums over owners.
+        privacy: ``open``; ``sums``: the server sees only sums over owners; ``private``: only
+            sums with noise. ε and δ are settings: ``{"privacy": {"epsilon": 1.0}}``.
         secrets: One word per owner that changes its random choices, as in federations.
         start_from: The folder of an earlier run, whose classifier and generators this one
             begins with; new features and classes get fresh weights.

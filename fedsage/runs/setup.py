@@ -25,7 +25,8 @@ from fedsage.protocol.measuring import count_answers
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Sealed, in_full, in_sums, procedures_in
+from fedsage.protocol.private import noisy_gradient
+from fedsage.protocol.procedures import Sealed, in_full, in_private, in_sums, procedures_in
 from fedsage.protocol.server import RULES, Rule
 from fedsage.rng import with_secret
 from fedsage.runs.checks import (
@@ -37,9 +38,14 @@ from fedsage.runs.checks import (
     fitting,
 )
 from fedsage.runs.earlier import begun_with
+from fedsage.runs.private import as_private, check_private
 
 TRAINING = procedures_in(
-    DataOwner.__module__, local_change_c.module, count_answers.module, count_classes.module
+    DataOwner.__module__,
+    local_change_c.module,
+    count_answers.module,
+    count_classes.module,
+    noisy_gradient.module,
 )
 
 
@@ -131,6 +137,8 @@ def chosen_by_name(config: Config, method: Method | None = None) -> tuple[Method
     WAYS.find(config.mends_by)
     rule = RULES.find(config.classifier.aggregate).thing
     check_options(config, chosen)
+    if in_private(config):
+        chosen = as_private(chosen)
     return chosen, chosen.way(config.mends_by), rule
 
 
@@ -162,9 +170,11 @@ def plan_of(
     if in_sums(config):
         from fedsage.protocol.masking import make_keys  # cryptography takes time to load
 
-        check_hidden(config, way)
+        (check_private if in_private(config) else check_hidden)(config, way)
         given |= procedures_in(make_keys.module)
     asks = {name: one for name, one in given.items() if one.when(config)}
+    if in_private(config):
+        asks = {name: one for name, one in asks.items() if one.private != "never"}
     for one in asks.values():
         one.words(config)  # refuses a procedure that does not say what leaves
     return Plan(

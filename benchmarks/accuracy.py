@@ -75,8 +75,10 @@ def values(runs: Sequence[Run], cell: Cell, method: str, where: str) -> list[flo
 
 
 def spread(found: Sequence[float]) -> str:
-    """Mean ± standard deviation."""
-    return f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}" if len(found) > 1 else ""
+    """Mean ± standard deviation; of one seed its accuracy, of none nothing."""
+    if len(found) < 2:
+        return "".join(f"{one:.3f}" for one in found)
+    return f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}"
 
 
 def small(runs: Sequence[Run], owners: int = 3) -> Iterator[str]:
@@ -133,7 +135,7 @@ def gained(runs: Sequence[Run], before: Sequence[Run]) -> Iterator[str]:
         form = pairs[0][0]["features"]
         gains = [gains_of(pairs, where) for where in ("global", "local")]
         means[cell[2]].append([gain.mean() * (form != "raw") for gain in gains])
-        words = ["0", "0"] if form == "raw" else [with_error(gain) for gain in gains]
+        words = ["0", "0"] if form == "raw" else [gain_text(gain) for gain in gains]
         rows.append((NAMES[cell[0]], str(cell[1]), cell[2], form, *words, str(len(pairs))))
     for kind, found in means.items():
         if found:
@@ -142,10 +144,20 @@ def gained(runs: Sequence[Run], before: Sequence[Run]) -> Iterator[str]:
     yield from markdown(columns, rows)
 
 
+def gain_text(gain: np.ndarray) -> str:
+    """A gain in points ± standard error, if there is more than one seed."""
+    return with_error(gain) if len(gain) > 1 else f"{gain.mean():+.2f}"
+
+
 def write_tables(runs: Sequence[Run], root: Path) -> None:
-    """Put the tables where they are shown."""
+    """Put the tables where they are shown; the small one once it is complete."""
     before = [run for run in read(root / FILE.relative_to(ROOT)) if run["arm"] == "best"]
-    for path in (root / "README.md", root / "docs" / "results.md"):
+    complete = all(
+        len(values(runs, (dataset, 3, "louvain"), method, "global")) > 1
+        for dataset in DATASETS
+        for method in SHOWN
+    )
+    for path in (root / "README.md", root / "docs" / "results.md") if complete else ():
         path.write_text(between_marks(path.read_text(), "results", small(runs)))
     page = root / "docs" / "results.md"
     page.write_text(between_marks(page.read_text(), "accuracy", full(runs)))

@@ -22,6 +22,8 @@ from fedsage.config.kinds import (
 )
 from fedsage.presets import Preset
 
+SMALLEST = 16  # batches that are made smaller stay this large: a step tells less of each node
+
 
 class ModelConfig(Section):
     """The classifier F."""
@@ -50,6 +52,9 @@ class ClassifierConfig(Section):
     rounds_c: Rounds = Field(50, description="e_c")
     local_epochs: int = Field(1, ge=1, le=1000, description="epochs of an owner in a round")
     batch_size: Batch = Field(64, description="|V_i^t| of a step")
+    min_steps: Draw = Field(
+        1, description="steps in an epoch: with few nodes, smaller batches, down to 16 nodes"
+    )
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: PositiveFloat = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = "adam"
@@ -75,6 +80,13 @@ class ClassifierConfig(Section):
     patience: OrNone = Field(
         0, description="stop after this many rounds without a better validation; 0: never"
     )
+
+    def batch_for(self, nodes: int) -> int:
+        """The size of the batches of an owner with so many training nodes."""
+        if self.min_steps == 1:
+            return self.batch_size
+        smaller = max(-(-nodes // self.min_steps), SMALLEST)
+        return min(self.batch_size, smaller)
 
 
 class RunConfig(Section):

@@ -42,11 +42,11 @@ def epoch(
             eta=classifier.eta,
             weight_decay=classifier.weight_decay,
             threshold=threshold(model.dropout),
-            batch_size=classifier.batch_size,
+            batch_size=classifier.batch_for(len(nodes)),
             fanouts=classifier.fanouts,
         ),
     )
-    num_steps = -(-len(nodes) // classifier.batch_size)
+    num_steps = -(-len(nodes) // classifier.batch_for(len(nodes)))
     for weight in () if classifier.optimizer == "sgd" else weights:
         optimizer.state[weight]["step"].fill_(step + num_steps)
     return loss / len(nodes)

@@ -78,7 +78,8 @@ def torch_epoch(
     fanouts = classifier.fanouts if model.trains_on_links else ()
     weights = None if class_weights is None else class_weights.to(model.device)
     losses = []
-    for batch in node_batches(np.arange(len(nodes)), classifier.batch_size, generator):
+    size = classifier.batch_for(len(nodes))
+    for batch in node_batches(np.arange(len(nodes)), size, generator):
         hops = sample_hops(graph, nodes[batch], fanouts, generator)
         inputs = hops[0].inputs if hops else nodes[batch]
         rows = feature_rows(graph.x, inputs, model.device)

@@ -278,7 +278,8 @@ class DataOwner:
     def steps(self, t: int) -> int:
         """How many steps the optimizer takes in round ``t``."""
         how, graphs = self.config.classifier, len(self.trained_on(t))
-        return graphs * how.local_epochs * -(-len(self.split.train) // how.batch_size)
+        nodes = len(self.split.train)
+        return graphs * how.local_epochs * -(-nodes // how.batch_for(nodes))
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""

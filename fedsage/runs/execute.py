@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -252,7 +253,8 @@ def steps_of_owners(setup: Setup) -> float | None:
     if in_full(config):
         return None
     how, nodes = config.classifier, [len(split.train) for split in setup.splits]
-    return float(np.mean(nodes)) / how.batch_size * how.local_epochs
+    mean = float(np.mean(nodes))
+    return mean / how.batch_for(math.ceil(mean)) * how.local_epochs
 
 
 def num_training(setup: Setup) -> int:

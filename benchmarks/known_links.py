@@ -4,7 +4,7 @@
     python -m benchmarks.known_links --docs      # table and figure of docs/known-links.md
 
 A cell that is in the file with the same settings is not run again. All arms have the preset
-``best``; paired by seed, they see the same owners, splits and first weights.
+``best`` and features as they come; paired by seed, they see the same owners, splits and first weights.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cells_of(dataset: str, seeds: int) -> Iterator[tuple[Config, dict[str, str]]
     for seed in range(seeds):
         for arm, method in ARMS.items():
             for share in SHARES if arm == "links" and dataset == "cora" else (1.0,):
-                data = {"dataset": dataset, "owners": 10, "partition": "random"}
+                data = {"dataset": dataset, "owners": 10, "partition": "random", "features": "raw"}
                 chosen = {"run": {"method": method, "seed": seed}, "data": data}
                 links = {"links": {"share": share}} if arm == "links" else {}
                 name = arm if share == 1.0 else f"links, {share:g} known"

@@ -4,7 +4,8 @@
     python -m benchmarks.known_links --docs      # table and figure of docs/known-links.md
 
 A cell that is in the file with the same settings is not run again. All arms have the preset
-``best`` and features as they come; paired by seed, they see the same owners, splits and first weights.
+``best`` and features as they come; paired by seed, they see the same owners, splits and first
+weights.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ def cells_of(dataset: str, seeds: int) -> Iterator[tuple[Config, dict[str, str]]
     for seed in range(seeds):
         for arm, method in ARMS.items():
             for share in SHARES if arm == "links" and dataset == "cora" else (1.0,):
-                data = {"dataset": dataset, "owners": 10, "partition": "random", "features": "raw"}
+                data = {
+                    "dataset": dataset,
+                    "owners": 10,
+                    "partition": "random",
+                    "features": "raw",
+                }
                 chosen = {"run": {"method": method, "seed": seed}, "data": data}
                 links = {"links": {"share": share}} if arm == "links" else {}
                 name = arm if share == 1.0 else f"links, {share:g} known"
@@ -89,9 +95,10 @@ def table() -> Iterator[str]:
 def figure(path: Path) -> None:
     """Accuracy at Cora's owners against the share of links that are known."""
     plt, arms = pyplot(), arms_of("cora")
-    names = ["FedSage", *(f"links, {share:g} known" for share in SHARES[:-1]), "links"]
-    points = [list(values(arms[name], "local").values()) for name in names]
-    shares = [0.0, *SHARES]
+    names = {0.0: "FedSage", **{s: f"links, {s:g} known" for s in SHARES[:-1]}, 1.0: "links"}
+    names = {share: name for share, name in names.items() if name in arms}
+    points = [list(values(arms[name], "local").values()) for name in names.values()]
+    shares = list(names)
     plot, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     mean, spread = np.mean(points, axis=1), np.std(points, axis=1, ddof=1)
     axes.errorbar(
@@ -111,7 +118,7 @@ def gains(path: Path) -> None:
     """What each way gains over FedSage with ten random owners, on G and at owners."""
     plt = pyplot()
     plot, panels = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
-    found = {name: arms for name in DATASETS if "oracle" in (arms := arms_of(name))}
+    found = {name: arms for name in DATASETS if GAINS.keys() <= (arms := arms_of(name)).keys()}
     for (kind, title), axes in zip(QUERIED.items(), panels, strict=True):
         for k, arm in enumerate(GAINS):
             each = [gains_of(arms, arm, kind) for arms in found.values()]

@@ -166,4 +166,6 @@ def with_links(tables: Tables, known: KnownLinks, ids: Sequence[str] | None) -> 
     there = tuple(known.there if ids is None else (ids[int(name)] for name in known.there))
     owner = tuple(f"owner-{i}" for i in known.at.tolist())
     schema = replace(tables.schema, links="known")
-    return replace(tables, schema=schema, remote=RemoteLinks(known.here, there, owner))
+    return replace(
+        tables, schema=schema, remote=RemoteLinks(known.here, there, owner, known.weights)
+    )

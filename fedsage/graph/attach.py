@@ -19,10 +19,11 @@ from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """Neighbors to attach: the real node that each hangs on, and its features."""
+    """Neighbors to attach: the real node that each hangs on, its features, what it counts."""
 
     parents: NodeIds
     x: NodeFeatures
+    weights: Float[Array, " parents"] | None = None  # as much as the parent's links, if None
 
     @classmethod
     def of(cls, parents: NodeIds, rows: FeatureRows, like: Graph) -> Generated:
@@ -38,8 +39,9 @@ def mend(graph: Graph, generated: Generated) -> Graph:
     new = graph.num_nodes + np.arange(count)
     links = np.concatenate([graph.links, np.stack([generated.parents, new])], axis=1)
     indptr, indices = symmetric(links, graph.num_nodes + count)
-    usual = usual_weights(graph)[generated.parents]
-    values = graph.link_values.followed_by(usual, np.full(count, np.nan))
+    weights = generated.weights
+    weights = usual_weights(graph)[generated.parents] if weights is None else weights
+    values = graph.link_values.followed_by(weights, np.full(count, np.nan))
     both = [graph.x, generated.x]
     return Graph(
         x=vstack(both).tocsr() if issparse(graph.x) else np.concatenate(both),

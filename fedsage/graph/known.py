@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from fedsage.graph.graph import Graph
 from fedsage.rng import generator
-from fedsage.shapes import NodeIds
+from fedsage.shapes import Array, NodeIds
 
 UNKNOWN, NOBODY = -1, -2  # whose node it is: not known, or nobody's who takes part
 
@@ -20,13 +21,14 @@ class KnownLinks:
 
     ``ids`` are its own nodes, in order, by the names that others know them by. Link k leads
     from its node ``here[k]`` to the node that is called ``there[k]``, which belongs to the
-    owner ``at[k]``, or to ``UNKNOWN``.
+    owner ``at[k]``, or to ``UNKNOWN``. It weighs ``weights[k]``, if links have weights.
     """
 
     ids: Sequence[str]
     here: NodeIds
     there: Sequence[str]
     at: NodeIds
+    weights: Float[Array, " links"] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,13 +38,15 @@ class RemoteLinks:
     here: NodeIds  # the own end of each
     there: tuple[str, ...]  # the id of the other end
     owner: tuple[str, ...]  # whose node that is; empty where it is not known
+    weights: Float[Array, " links"] | None = None  # what each counts, if the table says so
 
     def known(self, ids: Sequence[str], names: Sequence[str]) -> KnownLinks:
         """The same among owners of those names; without names, nobody's node is known."""
         place = {name: i for i, name in enumerate(names)}
         other = NOBODY if names else UNKNOWN
         at = [place.get(one, other) if one else UNKNOWN for one in self.owner]
-        return KnownLinks(ids, self.here, self.there, np.array(at, dtype=np.int64))
+        whose = np.array(at, dtype=np.int64)
+        return KnownLinks(ids, self.here, self.there, whose, self.weights)
 
 
 NO_REMOTE = RemoteLinks(np.empty(0, np.int64), (), ())
@@ -59,9 +63,11 @@ def known_links(
     local = np.empty(graph.num_nodes, dtype=np.int64)
     for i, ids in enumerate(nodes):
         owner[ids], local[ids] = i, np.arange(len(ids))
-    cut = graph.links[:, owner[graph.links[0]] != owner[graph.links[1]]]
-    known = cut[:, generator(seed, "known links").random(cut.shape[1]) < share]
+    cut = np.flatnonzero(owner[graph.links[0]] != owner[graph.links[1]])
+    cut = cut[generator(seed, "known links").random(len(cut)) < share]
+    known, weights = graph.links[:, cut], graph.link_values.weights
     here, there = np.concatenate([known, known[::-1]], axis=1)
+    both = None if weights is None else np.tile(weights[cut], 2)
     names = np.arange(graph.num_nodes).astype(str)
     return [
         KnownLinks(
@@ -69,6 +75,7 @@ def known_links(
             local[here[mine]],
             names[there[mine]].tolist(),
             owner[there[mine]],
+            None if both is None else both[mine],
         )
         for i, ids in enumerate(nodes)
         for mine in [owner[here] == i]

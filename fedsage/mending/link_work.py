@@ -231,13 +231,18 @@ class LinkWork:
         self.memory.got(new)
         self.held = self.before.joined(new)
 
-    def neighbors(self) -> tuple[NodeIds, NodeIds]:
-        """The own end of every link whose other end is in a group, and that group."""
+    def neighbors(self) -> tuple[NodeIds, NodeIds, Array | None]:
+        """Every link whose other end is in a group: its own end, that group, what it weighs.
+
+        A link that is listed twice has its largest weight.
+        """
         group = self.held.of(self.names.tolist())[self.there]
-        some = group != ALONE
-        links = np.stack([self.links.here, self.there, group])[:, some]
-        here, _, group = np.unique(links, axis=1)
-        return here, group
+        some = np.flatnonzero(group != ALONE)
+        weights = self.links.weights
+        heavy = some if weights is None else some[np.argsort(-weights[some], kind="stable")]
+        pairs = np.stack([self.links.here, self.there])[:, heavy]
+        kept = heavy[np.unique(pairs, axis=1, return_index=True)[1]]
+        return self.links.here[kept], group[kept], None if weights is None else weights[kept]
 
     def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:
         """The keys of masks on parts that go to that owner."""

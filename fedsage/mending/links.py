@@ -8,12 +8,13 @@ for sums. All of it is in letters that the server cannot read, and no sum shows 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.attach import Generated
+from fedsage.graph.attach import Generated, usual_weights
 from fedsage.mending.link_groups import ALONE, safe_groups
 from fedsage.mending.link_held import HeldMeans, stacked
 from fedsage.mending.link_parts import (
@@ -163,9 +164,13 @@ def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
     """
     mine, copies = work(owner), owner.config.links.others == "copy"
     owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
-    here, group = mine.neighbors()
+    here, group, weights = mine.neighbors()
     nodes = np.arange(owner.graph.num_nodes)
-    return owner.attach(leaves(mine.held, here, group, owner.graph.x, nodes, copies))
+    made = leaves(mine.held, here, group, owner.graph.x, nodes, copies)
+    if weights is not None:
+        rest = usual_weights(owner.graph)[made.parents[len(here) :]]
+        made = replace(made, weights=np.concatenate([weights, rest]))
+    return owner.attach(made)
 
 
 def for_new_nodes(new: NewNodes) -> Generated:

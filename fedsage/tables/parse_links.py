@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Int
@@ -54,6 +55,8 @@ def parse_links(
     values = values_of(cells, schema, problems)
     if known:
         links, remote = links_to_others(cells, ids, ends, problems)
+        if values.weights is not None:
+            remote = replace(remote, weights=values.weights[(links < 0).sum(axis=0) == 1])
         own = (links >= 0).all(axis=0)
         return links[:, own], remote, values.taken(own)
     links = np.stack([nodes_named(cells, end, ids, schema, problems) for end in ends])

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, issparse
 
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
+from fedsage.graph.known import NO_REMOTE
 from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.feature import Feature, names_of
@@ -88,9 +89,10 @@ def link_columns(tables: Tables) -> Columns:
 
 
 def value_columns(tables: Tables) -> dict[str, Sequence[str] | Array]:
-    """The columns of weights and times; links to other owners weigh 1, at an unknown time."""
-    more = len(tables.remote.here) if tables.remote else 0
-    all_of_them = tables.values.followed_by(np.ones(more), np.full(more, np.nan))
+    """The columns of weights and times; those of links to other owners are not known."""
+    remote = tables.remote or NO_REMOTE
+    weights = np.ones(len(remote.here)) if remote.weights is None else remote.weights
+    all_of_them = tables.values.followed_by(weights, np.full(len(weights), np.nan))
     columns: dict[str, Sequence[str] | Array] = {}
     if all_of_them.weights is not None:
         columns[tables.schema.weight] = all_of_them.weights.astype(np.float64)

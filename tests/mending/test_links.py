@@ -508,3 +508,26 @@ def test_links_to_owners_who_are_away_are_left_out_and_listed(
     assert f"{count} links to owner 3, who does not take part" in caplog.text
     held, gone = work(owners[0]).held, [str(v) for v in parts.nodes[3]]
     assert len(held.ids) and (held.of(gone) == ALONE).all()
+
+
+def test_a_neighbor_counts_what_its_link_weighs(graph: Graph) -> None:
+    weights = np.random.default_rng(0).uniform(0.5, 2, graph.num_links)
+    heavy = Graph.from_arrays(graph.x, graph.links, graph.y, weights=weights)
+    parts = partition(heavy, 4, how="random", seed=1)
+    for owner in linked(heavy, parts, others="nothing"):
+        assert owner.mended is not None and owner.mended.weights is not None
+        here, _, weighs = work(owner).neighbors()
+        n = owner.graph.num_nodes
+        start = owner.mended.indptr[n]
+        assert weighs is not None
+        assert np.allclose(owner.mended.weights[start:], weighs)  # a leaf has one link
+        assert owner.mended.indices[start:].tolist() == here.tolist()
+        links = work(owner).links
+        truth = {
+            (int(v), str(u)): heavy.weights[heavy.indptr[parts.nodes[owner.id][v]] :][
+                heavy.neighbors(parts.nodes[owner.id][v]).tolist().index(int(u))
+            ]
+            for v, u in zip(links.here, links.there, strict=True)
+        }
+        assert links.weights is not None
+        assert np.allclose(links.weights, list(truth.values()))

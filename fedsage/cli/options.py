@@ -14,6 +14,9 @@ from fedsage.errors import ConfigError
 from fedsage.layering import Settings, overlaid
 
 METHODS = ("fedsage+", "fedsage", "locsage+", "locsage", "globsage", "oracle")
+RIVALS = (
+    "fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl", "fedgcn"
+)  # fmt: skip
 FEDERATED = ("fedsage+", "fedsage")  # what separate owners can run
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic", "synthetic")
 PARTITIONS = ("louvain", "metis", "random")
@@ -23,7 +26,7 @@ OWN = (
     "fedsage+WAY to choose how it mends, or your own .py file; 'fedsage methods' lists "
     "everything"
 )
-METHOD_HELP = f"{', '.join(METHODS)}, {OWN}"
+METHOD_HELP = f"{', '.join(METHODS)}, a method of others ({', '.join(RIVALS)}), {OWN}"
 
 
 def among(*names: str) -> Callable[[str], list[str]]:
@@ -36,7 +39,7 @@ Method: TypeAlias = Annotated[
     typer.Option(
         metavar="NAME",
         help=f"{METHOD_HELP} (default: fedsage+)",
-        autocompletion=among(*METHODS),
+        autocompletion=among(*METHODS, *RIVALS),
     ),
 ]
 FederatedMethod: TypeAlias = Annotated[

@@ -131,7 +131,7 @@ def out_of_range(policy: Policy, config: Config) -> Iterator[str]:
     for setting, values in numbers_in(config):
         key = f"ranges.{setting}"
         if key not in policy.rules:
-            if setting not in OPEN_TO_ALL and values != usual[setting]:
+            if setting not in OPEN_TO_ALL and values != usual.get(setting):
                 yield f"{setting} is {shown(values)}, and no line of {POLICY} allows it"
             continue
         smallest, largest = policy.rules[key]

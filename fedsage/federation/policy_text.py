@@ -62,6 +62,10 @@ starts_of_a_run = 20
 data.train = [0.1, 0.8]
 data.val = [0.05, 0.5]
 data.owners = [1, 10000]
+data.missing_features = [0, 0]  # a graph is made worse in simulations alone
+data.missing_links = [0, 0]
+data.few_labels = [0, 0]
+data.noisy_labels = [0, 0]
 # The classifier: many or wide layers can memorize more of your data, and need more memory.
 model.widths = [4, 1024]
 model.dropout = [0, 0.9]

@@ -184,6 +184,12 @@ def test_every_number_in_the_settings_has_a_range_and_every_name_is_known() -> N
     assert set(words_of(Config())) <= set(RULES)
 
 
+def test_stress_and_settings_of_a_method_s_own_are_refused_unless_a_line_allows_them() -> None:
+    assert "data.noisy_labels" in (refusal(DEFAULT, {"data": {"noisy_labels": 0.5}}) or "")
+    assert "run.method is 'fedprox'" in (refusal(DEFAULT, {"run": {"method": "fedprox"}}) or "")
+    assert "method.mu" in (refusal(DEFAULT, {"method": {"mu": 0.5}}) or "")
+
+
 def test_a_setting_that_no_line_speaks_of_must_be_as_usual() -> None:
     less = {key: rule for key, rule in RULES.items() if key != "ranges.mend.leaves"}
     policy = type(DEFAULT)(less)

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import deciding, options, show
+from fedsage.cli import deciding, housekeeping, members, options, show
 from fedsage.cli.between import (
     needs_nvflare,
     rehearse_into,
@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 app.command()(status)
 app.add_typer(deciding.app)
+app.add_typer(members.app)
+app.add_typer(housekeeping.app)
 Coordinator: TypeAlias = Annotated[
     Path, typer.Option(metavar="KIT", help="folder of the coordinator's startup kit")
 ]

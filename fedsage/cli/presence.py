@@ -21,8 +21,6 @@ from fedsage.readable import counted, size
 if TYPE_CHECKING:
     from fedsage.federation.status import OwnerStatus, Status
 
-SOON = 30  # days before the end of a certificate
-
 
 def status(
     kit: Annotated[
@@ -73,6 +71,8 @@ def lines_of(found: Status) -> list[str]:
     lines += run_lines(found)
     lines.append(f"disk: {size(found.disk_free_bytes)} free here")
     if found.certificate_days is not None:
+        from fedsage.federation.validity import SOON
+
         soon = ": renew it soon" if found.certificate_days <= SOON else ""
         days = counted(max(0, found.certificate_days), "day")
         lines.append(f"certificate: valid for {days}{soon}")

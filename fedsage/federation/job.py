@@ -15,6 +15,7 @@ from fedsage.config import Config
 from fedsage.errors import FedSageError, ProtocolError
 from fedsage.federation.allowed import checksums_of
 from fedsage.federation.kit import Kit, federation_of
+from fedsage.federation.members import MEMBERS
 from fedsage.federation.nvflare_server import GROUP, STATUS
 from fedsage.federation.session import Unreachable, session
 from fedsage.federation.status import Status
@@ -33,14 +34,16 @@ LOST = 3  # polls in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
 
-def write_job(folder: Path, config: Config, owners: list[str], run: str, command: str) -> None:
-    """Write what NVFlare needs: JSON files, and no code."""
+def write_job(
+    folder: Path, config: Config, owners: list[str], run: str, command: str, members: str
+) -> None:
+    """Write what NVFlare needs: JSON files, and no code; ``members`` is their signed list."""
     fed = config.federation
     least = fed.min_owners or len(owners)
     controller = {
         "settings": config.model_dump_json(), "run": run, "owners": owners,
         "deadline": fed.deadline, "min_owners": least, "wait": fed.wait, "command": command,
-        "files": checksums_of(config),
+        "files": checksums_of(config), "members": members,
     }  # fmt: skip
     server = {
         "format_version": 2,
@@ -56,7 +59,10 @@ def write_job(folder: Path, config: Config, owners: list[str], run: str, command
             }
         ],
     }
-    executor = {"path": "fedsage.federation.nvflare_owner.FedSageExecutor", "args": {}}
+    executor = {
+        "path": "fedsage.federation.nvflare_owner.FedSageExecutor",
+        "args": {"members": members},
+    }
     client = {
         "format_version": 2,
         "executors": [{"tasks": ["*"], "executor": executor}],
@@ -160,7 +166,8 @@ def follow(talk: Any, one: Followed, scratch: Path) -> None:
     if one.job is None or not goes_on(talk, one):
         place = Path(tempfile.mkdtemp(dir=scratch)) / GROUP
         owners = list(federation_of(one.kit)["owners"])
-        write_job(place, one.config, owners, one.run, one.command)
+        members = str(federation_of(one.kit).get(MEMBERS, ""))
+        write_job(place, one.config, owners, one.run, one.command, members)
         one.job = str(talk.submit_job(str(place)))
         one.submitted(one.job)
         one.say(f"run {one.run} is submitted")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,13 @@ MAY_BE_BUILT = [
     "fedsage.federation.nvflare_owner.OnlyMessages",
     "nvflare.app_common.logging.",
 ]  # classes that a job may name
-PRESENCE = "presence"
-PRESENCES = {
-    "server": "fedsage.federation.presence.ServerPresence",
-    "owner": "fedsage.federation.presence.OwnerPresence",
-}
+PARTS = {
+    "server": {
+        "presence": "fedsage.federation.presence.ServerPresence",
+        "admission": "fedsage.federation.admission.Admission",
+    },
+    "owner": {"presence": "fedsage.federation.presence.OwnerPresence"},
+}  # our components in NVFlare's processes, by their ids
 NOBODY = {"submit_job": "none", "clone_job": "none", "manage_job": "none",
           "download_job": "none", "view": "none", "operate": "none",
           "shell_commands": "none", "byoc": "none"}  # fmt: skip
@@ -79,15 +81,20 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
         shutil.move(made.parent / "state", out / "authority")
     os.chmod(out / "authority", 0o700)
     about = {"server": server, "host": host, "port": port, "owners": names}
-    for kit in kits:
-        harden(kit)
-        write_json(kit.ours / FEDERATION, about | {"role": kit.role, "name": kit.name})
-        os.chmod(kit.path, 0o700)
-        if kit.role == "owner":
-            keep_secret(kit, secrets.token_hex(32))
-        if kit.role == "owner" and len(names) > 2:  # of two, each can compute the other's part
-            (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums"]}))
-    return kits
+    return [settled_kit(kit, about) for kit in kits]
+
+
+def settled_kit(kit: Kit, about: Mapping[str, Any]) -> Kit:
+    """A new kit with our settings; ``about`` says who belongs to the federation."""
+    harden(kit)
+    write_json(kit.ours / FEDERATION, {**about, "role": kit.role, "name": kit.name})
+    os.chmod(kit.path, 0o700)
+    if kit.role == "owner":
+        keep_secret(kit, secrets.token_hex(32))
+    if kit.role == "owner" and len(about["owners"]) > 2:
+        # of two owners, each can compute the other's part of a sum
+        (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums"]}))
+    return kit
 
 
 def keep_secret(kit: Kit, secret: str) -> None:
@@ -128,7 +135,10 @@ def checked_names(owners: Sequence[str]) -> list[str]:
 
 
 def provisioned(host: str, port: int, owners: Sequence[str], scratch: Path) -> Path:
-    """Let NVFlare make certificates and startup files; returns their folder."""
+    """Let NVFlare make certificates and startup files; returns their folder.
+
+    The state of an authority in ``scratch/work/fedsage/state`` is used, and added to.
+    """
     people: list[dict[str, Any]] = [
         {"name": host, "type": "server", "org": OURS, "fed_learn_port": port},
         *({"name": name, "type": "client", "org": OURS} for name in owners),
@@ -148,7 +158,7 @@ def provisioned(host: str, port: int, owners: Sequence[str], scratch: Path) -> P
     file = scratch / "project.yml"
     file.write_text(json.dumps(project))  # JSON is YAML
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w",
-               str(scratch / "work")]  # fmt: skip
+               str(scratch / "work"), "--force"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=scratch, check=False)
     found = scratch / "work" / OURS / "prod_00"
     if done.returncode or not found.is_dir():
@@ -195,12 +205,13 @@ def close_inside(kit: Kit) -> None:
 
 
 def settle_in(kit: Kit) -> None:
-    """Give a party its signs of life, and keep a server's jobs inside its kit."""
+    """Give a party its signs of life; a server also admits members only, and stays inside."""
     file = kit.path / "local" / "resources.json"
     resources = json.loads(file.read_text())
-    signs = {"id": PRESENCE, "path": PRESENCES[kit.role], "args": {}}
-    others = [one for one in resources["components"] if one["id"] != PRESENCE]
-    resources["components"] = [*others, signs]
+    parts = PARTS[kit.role]
+    ours = [{"id": name, "path": path, "args": {}} for name, path in parts.items()]
+    others = [one for one in resources["components"] if one["id"] not in parts]
+    resources["components"] = [*others, *ours]
     if kit.role == "server":
         keep_inside(resources, kit.ours)
     write_json(file, resources)

@@ -25,9 +25,12 @@ from fedsage.errors import (
 )
 from fedsage.federation.certificates import Certified
 from fedsage.federation.gate import ask_gate
-from fedsage.federation.kit import FEDERATION, OURS, OWNER
+from fedsage.federation.housekeeping import keep_within
+from fedsage.federation.kit import OURS, OWNER, open_kit
 from fedsage.federation.kits import secret_of
+from fedsage.federation.members import take_members
 from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LOT
+from fedsage.federation.policy import read_policy
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door
 
@@ -37,10 +40,15 @@ DOORS: dict[str, Door] = {}  # of this process, by the name of the job
 
 
 class FedSageExecutor(Executor):  # type: ignore[misc]
-    """One owner's job process: every task is a procedure, its reply a message."""
+    """One owner's job process: every task is a procedure, its reply a message.
 
-    def __init__(self) -> None:
+    Args:
+        members: The signed list of the federation's members, if there was a change.
+    """
+
+    def __init__(self, members: str = "") -> None:
         super().__init__()
+        self.members = members
         self.site: Site | None = None
         self.owned: Owned | None = None  # read once
         self.part: list[str] = []  # of the run, that this owner has joined
@@ -85,8 +93,9 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
             self.log_info(fl_ctx, words)
 
         runs = kit / OURS / "runs"
-        federation = json.loads((kit / OURS / FEDERATION).read_text())
-        identity = Certified(kit / "startup", federation["owners"])
+        keep_within(open_kit(kit), read_policy(kit).rules["most.disk_mb"])
+        members = take_members(kit, self.members)
+        identity = Certified(kit / "startup", members.owners)
         self.owned, here = self.owned or read_owned(place["data"]), version("fedsage")
         secret = secret_of(kit / OURS)
         site = Site(

@@ -20,8 +20,12 @@ from fedsage.config import Config
 from fedsage.errors import Absent, FedSageError
 from fedsage.federation import status
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.housekeeping import keep_within
+from fedsage.federation.kit import open_kit
+from fedsage.federation.members import take_members
 from fedsage.federation.now import NOW, Now
 from fedsage.federation.nvflare_engine import TICK, NVFlareEngine, Returned
+from fedsage.federation.policy import read_policy
 from fedsage.federation.serve import Served, serve
 from fedsage.files import write_json
 from fedsage.models.classifier import save_models
@@ -43,6 +47,7 @@ class FedSageController(Controller):  # type: ignore[misc]
         wait: So many seconds, then it stops.
         command: The coordinator's command line.
         files: Checksums of the user's own files that the settings name, by setting.
+        members: The signed list of the federation's members, if there was a change.
     """
 
     def __init__(
@@ -55,11 +60,12 @@ class FedSageController(Controller):  # type: ignore[misc]
         wait: float,
         command: str,
         files: dict[str, str],
+        members: str = "",
     ) -> None:
         super().__init__(task_check_period=TICK)
         self.settings, self.run_name, self.names = settings, run, owners
         self.deadline, self.min_owners, self.command = deadline, min_owners, command
-        self.files, self.wait = files, wait
+        self.files, self.wait, self.members = files, wait, members
         self.lines: list[dict[str, Any]] = []
         self.waits = ""  # for whose consent the run waits
 
@@ -102,6 +108,9 @@ class FedSageController(Controller):  # type: ignore[misc]
         """Algorithm 1 over the network."""
         config = Config.model_validate(json.loads(self.settings))
         own = kept.parent.parent
+        take_members(own.parent, self.members)
+        most = read_policy(own.parent).rules["most.disk_mb"]
+        keep_within(open_kit(own.parent), most, but=self.run_name)
         now = Now(own / NOW, self.run_name, fl_ctx.get_job_id(), self.names).start()
 
         def there() -> Mapping[str, status.OwnerStatus]:

@@ -21,7 +21,7 @@ from fedsage.federation.kit import OWNER, Kit, federation_of
 from fedsage.federation.kits import close_inside, settle_in
 from fedsage.federation.policy import read_policy
 from fedsage.federation.processes import CLIENT, PID, pid_of, process_of, remember, running
-from fedsage.federation.validity import check_certificate
+from fedsage.federation.validity import check_certificate, ending_soon
 from fedsage.files import write_json
 
 LOG = "process.log"
@@ -42,6 +42,8 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
     if running(kit):
         raise ConfigError(f"{kit.name} is already running (process {pid_of(kit)}).")
     check_certificate(kit)
+    if words := ending_soon(kit):
+        tell(f"Warning: {words}")
     if kit.role == "owner":
         read_policy(kit.path)
         check_data(kit, data, tell)

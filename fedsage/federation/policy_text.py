@@ -55,6 +55,9 @@ owners = 2
 runs_a_day = 24
 rounds_a_month = 20000
 starts_of_a_run = 20
+# Megabytes that runs may take in this kit. Before a run begins, the oldest ones that ended are
+# removed until there is less; what left your site stays on record.
+disk_mb = 20000
 
 [ranges]
 # Every number in the settings: the smallest and the largest that you accept.

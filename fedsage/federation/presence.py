@@ -108,11 +108,15 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
             return
         self.engine = fl_ctx.get_engine()
         self.ours = Path(self.engine.args.workspace) / OURS
-        self.owners: list[str] = json.loads((self.ours / FEDERATION).read_text())["owners"]
         (self.ours / NOW).unlink(missing_ok=True)
         cell = self.engine.get_cell().core_cell  # small messages need no streams
         cell.register_request_cb(channel=CHANNEL, topic="*", cb=self.answer)
         threading.Thread(target=self.keep_up, daemon=True).start()
+
+    @property
+    def owners(self) -> list[str]:
+        """The members of the federation, as of now."""
+        return list(json.loads((self.ours / FEDERATION).read_text())["owners"])
 
     def answer(self, request: Message) -> Message:
         """Note who is there; the answer is what the server sees."""

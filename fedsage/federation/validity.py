@@ -9,6 +9,10 @@ from cryptography import x509
 
 from fedsage.errors import ConfigError
 from fedsage.federation.kit import Kit
+from fedsage.readable import counted
+
+ROOT = "rootCA.pem"  # the certificate of the authority
+SOON = 30  # days before the end of a certificate
 
 
 def own_certificate(kit: Kit) -> Path:
@@ -19,7 +23,7 @@ def own_certificate(kit: Kit) -> Path:
 
 def check_certificate(kit: Kit) -> None:
     """Refuse a certificate that is not valid today."""
-    for file in (own_certificate(kit), kit.path / "startup" / "rootCA.pem"):
+    for file in (own_certificate(kit), kit.path / "startup" / ROOT):
         try:
             found = x509.load_pem_x509_certificate(file.read_bytes())
         except (OSError, ValueError) as error:
@@ -31,15 +35,32 @@ def check_certificate(kit: Kit) -> None:
         if not first <= today <= last:
             raise ConfigError(
                 f"{file} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and today is "
-                f"{today:%Y-%m-%d}. Make new kits with 'fedsage federation init' and give them "
-                "to all parties; owners can keep their folders of runs."
+                f"{today:%Y-%m-%d}. Whoever holds the authority should use 'fedsage federation "
+                "renew' and hand out the new certificates."
             )
+
+
+def ending_soon(kit: Kit) -> str | None:
+    """A warning if the certificate of a party or of its authority ends within 30 days."""
+    left = [days_left(file) for file in (own_certificate(kit), kit.path / "startup" / ROOT)]
+    days = min((one for one in left if one is not None), default=None)
+    if days is None or days > SOON:
+        return None
+    return (
+        f"The certificate of {kit.name} ends in {counted(days, 'day')}. Whoever holds the "
+        "authority should use 'fedsage federation renew' before that."
+    )
 
 
 def certificate_days(kit: Kit) -> int | None:
     """Whole days until this party's certificate ends; None if it cannot be read."""
+    return days_left(own_certificate(kit))
+
+
+def days_left(file: Path) -> int | None:
+    """Whole days until a certificate ends; None if it cannot be read."""
     try:
-        found = x509.load_pem_x509_certificate(own_certificate(kit).read_bytes())
+        found = x509.load_pem_x509_certificate(file.read_bytes())
     except (OSError, ValueError):
         return None
     return (found.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)).days

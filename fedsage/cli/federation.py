@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import deciding, housekeeping, members, options, show
+from fedsage.cli import console, deciding, housekeeping, members, options, show
 from fedsage.cli.between import (
     needs_nvflare,
     rehearse_into,
@@ -30,6 +30,7 @@ app.command()(status)
 app.add_typer(deciding.app)
 app.add_typer(members.app)
 app.add_typer(housekeeping.app)
+app.add_typer(console.app)
 Coordinator: TypeAlias = Annotated[
     Path, typer.Option(metavar="KIT", help="folder of the coordinator's startup kit")
 ]

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from fedsage.errors import ConfigError
 from fedsage.federation.certificates import PADDING
 from fedsage.federation.kit import COORDINATOR, Kit, federation_of, open_kit
 from fedsage.federation.kits import checked_names, provisioned, settled_kit
-from fedsage.federation.members import Members, known_members, take_members
+from fedsage.federation.members import Members, as_text, known_members, take_members
 from fedsage.federation.validity import ROOT
 from fedsage.files import write_atomically
 
@@ -132,7 +132,7 @@ def remove_owner(kits: Path, name: str) -> None:
 def spread(authority: Authority, members: Members) -> None:
     """Sign a list, and put it into every kit that is here; other parties get it by a run."""
     signature = authority.key.sign(members.signed, PADDING, SHA256()).hex()
-    text = json.dumps(asdict(replace(members, signature=signature)))
+    text = as_text(replace(members, signature=signature))
     for name in ("coordinator", "server", *members.owners):
         if (authority.kits / name / "startup").is_dir():
             take_members(authority.kits / name, text)

@@ -20,7 +20,8 @@ from fedsage.models.classifier import CARD
 from fedsage.protocol.chain import AGREED, HEAD, SENT
 from fedsage.runs.folder import SETTINGS
 
-RECORD = (AGREED, LEAVES, SENT, HEAD, SETTINGS)  # of a run, for as long as the kit exists
+REMOVED = "removed"  # an empty file: what the run left is gone
+RECORD = (AGREED, LEAVES, SENT, HEAD, SETTINGS, REMOVED)  # stays for as long as the kit does
 JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # a folder of NVFlare's
 MEGABYTE = 10**6
 
@@ -35,14 +36,14 @@ class KeptRun:
     time: float  # of its last change, in seconds since 1970
 
 
-def kept_runs(kit: Kit) -> list[KeptRun]:
-    """All runs in a kit, the newest first."""
+def kept_runs(kit: Kit, going: str | None = None) -> list[KeptRun]:
+    """All runs in a kit, the newest first; ``going`` is in progress if the kit does not say."""
     if kit.role == "coordinator":
         raise ConfigError(
             "A coordinator's kit holds no runs: they are in the folders given with --out. "
             "Give the kit of the server or of an owner."
         )
-    going = stored(kit.ours)[0].run
+    going = going or stored(kit.ours)[0].run
     folders = [path for path in (kit.ours / RUNS).glob("*") if path.is_dir()]
     found = [kept_run(path, going) for path in folders if path.name != BEFORE]
     return sorted(found, key=lambda one: (one.time, one.run), reverse=True)
@@ -57,8 +58,7 @@ def kept_run(folder: Path, going: str | None) -> KeptRun:
     elif (folder / CARD).exists():
         result = "ended"
     else:
-        only_record = all(path.name in RECORD for path in files)
-        result = "removed" if only_record and (folder / SENT).exists() else "stopped"
+        result = "removed" if (folder / REMOVED).exists() else "stopped"
     return KeptRun(folder.name, result, sum(path.stat().st_size for path in files), changed)
 
 
@@ -90,6 +90,7 @@ def removed(kit: Kit, runs: Sequence[KeptRun]) -> tuple[list[str], int]:
         for path in (kit.ours / RUNS / one.run).iterdir():
             if path.name not in RECORD:
                 freed += remove(path)
+        (kit.ours / RUNS / one.run / REMOVED).touch()
     if runs:
         newest = max(one.time for one in runs)
         freed += sum(remove(path) for path in old_jobs(kit, newest))

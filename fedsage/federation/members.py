@@ -6,6 +6,7 @@ its own kit and keeps the newest list, so nobody can bring a removed owner back.
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,12 +42,22 @@ class Members:
         return b"members of a federation\n" + json.dumps(told, sort_keys=True).encode()
 
 
+def as_text(members: Members) -> str:
+    """A list as parties pass it on: letters and digits only, which no engine interprets."""
+    return base64.urlsafe_b64encode(json.dumps(asdict(members)).encode()).decode()
+
+
+def in_text(text: str) -> Members:
+    """The list in a text, signed or not."""
+    return Members(**json.loads(base64.urlsafe_b64decode(text.encode())))
+
+
 def members_in(text: str, root: x509.Certificate) -> Members:
     """A list that the authority signed; refuses any other."""
     key = root.public_key()
     assert isinstance(key, RSAPublicKey)  # as NVFlare makes them
     try:
-        found = Members(**json.loads(text))
+        found = in_text(text)
         key.verify(bytes.fromhex(found.signature), found.signed, PADDING, SHA256())
     except (InvalidSignature, ValueError, TypeError):
         raise PrivacyError(
@@ -59,7 +70,7 @@ def members_in(text: str, root: x509.Certificate) -> Members:
 def known_members(about: dict[str, Any]) -> Members:
     """The newest list that a party has; before the first change, that of its kit."""
     if MEMBERS in about:
-        return Members(**json.loads(about[MEMBERS]))
+        return in_text(about[MEMBERS])
     return Members(0, list(about["owners"]), [])
 
 

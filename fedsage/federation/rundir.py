@@ -15,6 +15,7 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.federation.job import follow_job
 from fedsage.federation.kit import Kit
+from fedsage.federation.scene import remember_folder
 from fedsage.files import write_atomically, write_json
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.folder import (
@@ -56,6 +57,7 @@ def run_into(
 ) -> RunRecord:
     """Submit or continue a run; its result is in ``folder`` when it ends."""
     claim(folder, resume)
+    remember_folder(kit.ours, folder)
     about = folder / CHECKPOINT / RUN
     if not resume:
         write_settings(folder, settings.model_dump(mode="json"))

@@ -20,6 +20,7 @@ from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
 from fedsage.federation.policy import Policy, read_policy
 from fedsage.federation.proposal import Proposal, proposal_in
+from fedsage.federation.steering import Steering
 from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.forms import RAW, FeatureForm
@@ -96,6 +97,7 @@ class Site:
         self.form: FeatureForm | None = None
         self._keeper: Keeper | None = None
         self._told = ""
+        self.steering: Steering | None = None  # of the agreed run
         self.earlier: Earlier | None = None  # the run that the agreed one begins with
         self.places: Places | None = None
 
@@ -104,6 +106,8 @@ class Site:
         asked = self.door.asked(name)
         longest = MOST_BYTES if self.config else LONGEST_AGREEMENT
         request = decode(asked.request, frame, longest)
+        if self.steering is not None:
+            self.steering.heed(request)
         with dense_threads(self.config.run.threads if self.config else 1):
             if self.door.about_masks(asked):
                 reply = asked.run(self.door.masks, request)
@@ -145,6 +149,7 @@ class Site:
         proposed.check_same(self.name, self.owned.content, self.folder)
         config = self.config = proposed.config
         self.form = None if formed(config) else RAW
+        self.steering = Steering(self.runs.parent, agreement.run)
         self.method, self.split, self.earlier = (
             proposed.method,
             proposed.split,

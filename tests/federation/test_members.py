@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from cryptography import x509
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.federation.certificates import Certified
 from fedsage.federation.kit import Kit, federation_of, open_kit
-from fedsage.federation.members import MEMBERS, Members, known_members, take_members
+from fedsage.federation.members import MEMBERS, Members, as_text, known_members, take_members
 from fedsage.federation.validity import ending_soon
 from tests.federation.test_federation import OWNERS, config_on, federated, party, quiet
 
@@ -104,7 +103,7 @@ def test_nobody_brings_a_removed_owner_back(kits: Path) -> None:
     )
     for hostile in (forged, own, Members(99, ["amber"], [])):
         with pytest.raises(PrivacyError, match="not signed by this federation's authority"):
-            take_members(kits / "east", json.dumps(asdict(hostile)))
+            take_members(kits / "east", as_text(hostile))
     for text in ("[]", "{}", '{"version": 9}', "no JSON"):
         with pytest.raises(PrivacyError, match="not signed"):
             take_members(kits / "east", text)

@@ -139,8 +139,7 @@ class Site:
     def agree(self, agreement: Agreement) -> Joined:
         """Accept the settings that the owner consents to, and say what will leave."""
         proposed = self.proposed(agreement)
-        terms = self.terms(proposed)
-        found = self.decision(terms, proposed)
+        found = self.decision(terms := self.terms(proposed), proposed)
         if found is None or not found.yes:
             raise PrivacyError(f"Owner {self.name} has not consented to this run.")
         self.index, self.folder = agreement.owner, self.runs / agreement.run
@@ -150,11 +149,8 @@ class Site:
         config = self.config = proposed.config
         self.form = None if formed(config) else RAW
         self.steering = Steering(self.runs.parent, agreement.run)
-        self.method, self.split, self.earlier = (
-            proposed.method,
-            proposed.split,
-            proposed.earlier,
-        )
+        self.method, self.earlier = proposed.method, proposed.earlier
+        self.split = proposed.split
         self.plan: Plan = begun_with(self, proposed.plan)
         write_atomically(self.folder / LEAVES, lambda file: file.write(terms.leaves.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))

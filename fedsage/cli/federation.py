@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import console, deciding, housekeeping, members, options, show
+from fedsage.cli import console, deciding, housekeeping, members, options, service, show
 from fedsage.cli.between import (
     needs_nvflare,
     rehearse_into,
@@ -31,6 +31,7 @@ app.add_typer(deciding.app)
 app.add_typer(members.app)
 app.add_typer(housekeeping.app)
 app.add_typer(console.app)
+app.add_typer(service.app)
 Coordinator: TypeAlias = Annotated[
     Path, typer.Option(metavar="KIT", help="folder of the coordinator's startup kit")
 ]
@@ -80,13 +81,17 @@ def start(
         Path | None,
         typer.Option(metavar="FOLDER", help="an owner's data; the kit remembers where it is"),
     ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="stay until the party ends, as a service does")
+    ] = False,
 ) -> None:
     """Start the server or an owner; an owner's data is checked first."""
     needs_nvflare()
     from fedsage.federation.kit import open_kit
     from fedsage.federation.operate import start as start_party
+    from fedsage.federation.service import stay
 
-    start_party(open_kit(kit), data, say)
+    (stay if foreground else start_party)(open_kit(kit), data, say)
 
 
 @app.command()

@@ -19,6 +19,8 @@ from tests.small import traffic_of
 SCHEMA = """classes = ["ill", "well", "other"]
 id = "patient"
 unlisted_classes = "other"
+weight = "hours"
+time = "since"
 [features]
 age = { kind = "number", missing = "indicator" }
 visits = { kind = "count", missing = "mean" }
@@ -52,8 +54,10 @@ def untidy(tmp_path: Path) -> Path:
             cells = [empty if (i + j) % 17 == 0 else cell for j, cell in enumerate(cells)]
             rows.append([f"{name}{i}", *cells])
         rows[5][-1] = "plague"
-        links = [["source", "target"]]
-        links += [[f"{name}{i}", f"{name}{(i + 3) % 60}"] for i in range(60)]
+        links = [["source", "target", "hours", "since"]]
+        for i in range(60):
+            met = [str(1 + i % 5), f"2024-03-{1 + i % 28:02}" if i % 4 else empty]
+            links.append([f"{name}{i}", f"{name}{(i + 3) % 60}", *met])
         (root / name).mkdir()
         for file, table in (("nodes.csv", rows), ("edges.csv", links)):
             text = "".join(sign.join(row) + "\n" for row in table)

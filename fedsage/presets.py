@@ -30,6 +30,7 @@ PRESETS: dict[Preset, Settings] = {
         "classifier": {
             "eta": 3e-3,
             "weight_decay": 5e-4,
+            "small_epochs": 4,
             "weighting": "nodes",
             "selection": "validation",
         },

@@ -95,7 +95,7 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
         "dropout": 0.0, "heads": 4, "steps": 10, "teleport": 0.1,
     }  # fmt: skip
     assert config.classifier.model_dump() == {
-        "rounds_c": 50, "local_epochs": 1, "batch_size": 64, "min_steps": 1,
+        "rounds_c": 50, "local_epochs": 1, "small_epochs": 1, "batch_size": 64, "min_steps": 1,
         "fanouts": (5, 5), "eta": 1e-3,
         "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
         "class_weights": "none",

@@ -51,6 +51,9 @@ class ClassifierConfig(Section):
 
     rounds_c: Rounds = Field(50, description="e_c")
     local_epochs: int = Field(1, ge=1, le=1000, description="epochs of an owner in a round")
+    small_epochs: int = Field(
+        1, ge=1, le=1000, description="the same, at least, if its nodes fit into one batch"
+    )
     batch_size: Batch = Field(64, description="|V_i^t| of a step")
     min_steps: Draw = Field(
         1, description="steps in an epoch: with few nodes, smaller batches, down to 16 nodes"
@@ -87,6 +90,10 @@ class ClassifierConfig(Section):
             return self.batch_size
         smaller = max(-(-nodes // self.min_steps), SMALLEST)
         return min(self.batch_size, smaller)
+
+    def epochs(self, batches: float) -> int:
+        """Epochs in a round of an owner with so many batches: more if there is only one."""
+        return self.local_epochs if batches > 1 else max(self.local_epochs, self.small_epochs)
 
 
 class RunConfig(Section):

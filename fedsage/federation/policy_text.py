@@ -78,6 +78,7 @@ model.teleport = [0, 1]
 # Its training: a step over few nodes, or from few neighbors, reveals more of each.
 classifier.rounds_c = [1, 1000]
 classifier.local_epochs = [1, 20]
+classifier.small_epochs = [1, 20]
 classifier.batch_size = [16, 65536]
 classifier.min_steps = [1, 100]
 classifier.fanouts = [2, 100]

@@ -33,6 +33,7 @@ from fedsage.protocol.common import (
 from fedsage.protocol.following import News, Turn, follower, turn_of
 from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.guard import DIVERGED, UPDATE, all_finite
+from fedsage.protocol.hits import no_hits, too_many_hits, too_many_in_all
 from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import (
     NO_HITS,
@@ -46,7 +47,7 @@ from fedsage.protocol.messages import (
     misfit,
 )
 from fedsage.protocol.own_change import change_of
-from fedsage.protocol.owner import DataOwner, no_hits, too_many_hits, too_many_in_all
+from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
@@ -78,11 +79,16 @@ def no_change(common: Common) -> Change:
     return Change(parts, 0, 0, 0, 0)
 
 
+def most_epochs(plan: Plan) -> int:
+    """How many epochs any owner may train for in a round."""
+    return max(plan.config.classifier.local_epochs, plan.config.classifier.small_epochs)
+
+
 def strange_sum(plan: Plan, total: Change, owners: int) -> str | None:
     """Why no owners' training could give this sum, or None."""
     if not total.count:
         return DIVERGED
-    most = 2 * plan.config.classifier.local_epochs * MOST_STEPS
+    most = 2 * most_epochs(plan) * MOST_STEPS
     if not 0 < total.count <= owners or not 0 < total.weight < MOST:
         return f"changes of {total.count} owners, but {owners} answered"
     if not 1 <= total.steps / total.weight <= most:
@@ -112,7 +118,7 @@ def strange_change(plan: Plan, owner: OwnerId, turn: Turn, change: Change) -> st
         return "a change that counts for more or less than one owner"
     if weight != (agreed := round(plan.weights.get(owner, weight / 2**FIXED) * 2**FIXED)):
         return f"weight {weight / 2**FIXED:g}, but {agreed / 2**FIXED:g} was agreed"
-    most = 2 * plan.config.classifier.local_epochs * max(plan.nodes)
+    most = 2 * most_epochs(plan) * max(plan.nodes)
     if steps % weight or not 1 <= steps // weight <= most:
         return f"{min(steps // weight, MOST)} steps, but only 1 to {most} are possible"
     return strange_parts(plan, turn.t, change.parts)

@@ -28,9 +28,8 @@ ROUGHLY = 4.0  # times as far as steps of η would go, weights may move at first
 def first_common(plan: Plan, owners: int, weight: float) -> Common:
     """The state before the first round: follows from the plan and the number of owners."""
     how = plan.config.classifier
-    steps = (
-        max(1.0, weight / how.batch_for(int(weight))) * how.local_epochs * 4
-    )  # each at most η long
+    batches = max(1.0, weight / how.batch_for(int(weight)))
+    steps = batches * how.epochs(batches) * 4  # each at most η long
     return new_common(plan, plan.phi.phi, owners, weight, how.eta * steps)
 
 

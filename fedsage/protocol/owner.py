@@ -23,6 +23,7 @@ from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, s
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.models.train import ClassWeights, LocalTerm, train_epoch
 from fedsage.protocol.guard import UPDATE, distance_of, norm_of
+from fedsage.protocol.hits import no_hits, too_many_hits, too_many_in_all
 from fedsage.protocol.messages import (
     NO_HITS,
     Ask,
@@ -69,32 +70,6 @@ class OwnMoments:
     def restore(self, state: MomentsState) -> None:
         """Continue with those moments; φ itself comes from the server."""
         load_moments(self.owner.optimizer, self.owner.model, state.moments)
-
-
-def too_many_hits(plan: Plan, owner: OwnerId, request: object, hits: Hits) -> str | None:
-    """Refuse more right predictions than nodes, or more nodes than the owner has."""
-    if hits.total > (most := plan.nodes_of.get(owner, hits.total)):
-        return f"hits of {hits.total} nodes, but it has {most}"
-    return no_share(hits)
-
-
-def no_share(hits: Hits) -> str | None:
-    """Refuse more right predictions than nodes."""
-    right = (hits.plain, hits.mended, hits.both)
-    fits = all(0 <= count <= hits.total for count in right)
-    return None if fits else f"{max(right)} right predictions for {hits.total} nodes"
-
-
-def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
-    """The same for the sum of all owners' hits."""
-    if hits.total > plan.num_nodes:
-        return f"hits of {hits.total} nodes, but all owners have {plan.num_nodes}"
-    return no_share(hits)
-
-
-def no_hits(hits: Hits) -> bool:
-    """Whether no node was counted."""
-    return not hits.total
 
 
 def strange_update(
@@ -209,7 +184,7 @@ class DataOwner:
         """
         how, loss = self.config.classifier, 0.0
         self.updates += 1
-        for epoch in range(how.local_epochs):
+        for epoch in range(self.epochs):
             for name, graph in self.trained_on(ask.t).items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
                 given = self.split.train, how, stream, self.class_weights, self.term
@@ -277,9 +252,18 @@ class DataOwner:
 
     def steps(self, t: int) -> int:
         """How many steps the optimizer takes in round ``t``."""
-        how, graphs = self.config.classifier, len(self.trained_on(t))
+        return self.epochs * len(self.trained_on(t)) * self.batches
+
+    @property
+    def batches(self) -> int:
+        """How many steps the optimizer takes in an epoch on one graph."""
         nodes = len(self.split.train)
-        return graphs * how.local_epochs * -(-nodes // how.batch_for(nodes))
+        return -(-nodes // self.config.classifier.batch_for(nodes))
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs there are in a round: more if each is a single step."""
+        return self.config.classifier.epochs(self.batches)
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""

@@ -16,6 +16,7 @@ from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.averaging import ByModels
 from fedsage.protocol.following import Turn
+from fedsage.protocol.hits import too_many_hits
 from fedsage.protocol.messages import (
     Ask,
     AtMost,
@@ -26,7 +27,7 @@ from fedsage.protocol.messages import (
     form_of,
     message,
 )
-from fedsage.protocol.owner import DataOwner, OwnMoments, too_many_hits
+from fedsage.protocol.owner import DataOwner, OwnMoments
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Summed, in_full, procedure
 from fedsage.protocol.server import average

@@ -254,7 +254,8 @@ def steps_of_owners(setup: Setup) -> float | None:
         return None
     how, nodes = config.classifier, [len(split.train) for split in setup.splits]
     mean = float(np.mean(nodes))
-    return mean / how.batch_for(math.ceil(mean)) * how.local_epochs
+    batches = mean / how.batch_for(math.ceil(mean))
+    return batches * how.epochs(batches)
 
 
 def num_training(setup: Setup) -> int:

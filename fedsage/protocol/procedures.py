@@ -273,25 +273,9 @@ def procedure(
         function: Callable[[Party, Request], Reply],
     ) -> Procedure[Party, Request, Reply]:
         made = Procedure(
-            function,
-            phase,
-            uses,
-            shapes,
-            leaves,
-            owed,
-            keeps,
-            after,
-            check,
-            check_sum,
-            sizes,
-            full,
-            when,
-            alike,
-            silent,
-            rounds,
-            binds,
-            private,
-        )
+            function, phase, uses, shapes, leaves, owed, keeps, after, check, check_sum,
+            sizes, full, when, alike, silent, rounds, binds, private,
+        )  # fmt: skip
         PROCEDURES[made.module, made.name] = made
         return made
 

@@ -105,17 +105,19 @@ def printed(dataset: str, owners: int, method: str = "fedsage+") -> str:
 
 
 def full(runs: Sequence[Run]) -> Iterator[str]:
-    """Every cell and method, on the whole graph and at the owners."""
-    columns = ["dataset", "M", "owners"]
-    columns += [f"{OURS[one]}, {where}" for one in SHOWN for where in ("global", "local")]
-    rows = []
-    for cell in CELLS:
-        both = [
-            spread(values(runs, cell, one, where))
-            for one in SHOWN
-            for where in ("global", "local")
+    """Every cell and every method that was measured, on the whole graph and at the owners."""
+    there = {run["method"] for run in runs}
+    asked = [(one, where) for one in SHOWN if one in there for where in ("global", "local")]
+    columns = ["dataset", "M", "owners", *(f"{OURS[one]}, {where}" for one, where in asked)]
+    rows = [
+        [
+            NAMES[cell[0]],
+            str(cell[1]),
+            cell[2],
+            *(spread(values(runs, cell, *a)) for a in asked),
         ]
-        rows.append([NAMES[cell[0]], str(cell[1]), cell[2], *both])
+        for cell in CELLS
+    ]
     yield from markdown(columns, rows)
 
 

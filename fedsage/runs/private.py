@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError
+from fedsage.graph.partition import Partition
 from fedsage.mending.way import Way
 from fedsage.methods import Method, fedsage, privately
 from fedsage.protocol.owner import DataOwner
@@ -22,6 +23,15 @@ def as_private(method: Method) -> Method:
             "or --privacy open."
         )
     return replace(method, train=privately, owner=PrivateOwner)
+
+
+def check_scale(owners: Partition) -> None:
+    """Refuse columns of numbers: their scale is made of all nodes, and no noise covers it."""
+    if owners.tables and (count := len(owners.tables[1].mean)):
+        raise ConfigError(
+            f"The tables have {count} columns of numbers, whose scale would tell what no noise "
+            "covers. Make them categories, leave them out, or use --privacy sums."
+        )
 
 
 def check_private(config: Config, way: Way) -> None:

@@ -38,7 +38,7 @@ from fedsage.runs.checks import (
     fitting,
 )
 from fedsage.runs.earlier import begun_with
-from fedsage.runs.private import as_private, check_private
+from fedsage.runs.private import as_private, check_private, check_scale
 
 TRAINING = procedures_in(
     DataOwner.__module__,
@@ -87,6 +87,8 @@ def prepare(
     splits = [
         owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
     ]
+    if in_private(config):
+        check_scale(owners)
     check_device(config.run.device)
     check_kernel(config, owners)
     check_whole(owners, graph)

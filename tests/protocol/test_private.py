@@ -32,6 +32,7 @@ from fedsage.protocol.private import (
 from fedsage.protocol.procedures import PROCEDURES
 from fedsage.protocol.server import average
 from fedsage.runs.setup import Setup, prepare
+from fedsage.tables.tables import Scale
 from tests.protocol.test_hidden_sums import Vanishing
 from tests.small import SMALL, owners_of
 
@@ -179,6 +180,12 @@ def test_weights_of_another_size_are_refused(graph, owners):
 def test_what_no_noise_covers_is_refused_in_words(method, settings, words, graph, owners):
     with pytest.raises(ConfigError, match=words):
         fs.run(owners, method, privacy="private", settings=settings)
+
+
+def test_columns_of_numbers_are_refused_because_their_scale_is_not_paid_for(graph, owners):
+    scale = Scale(np.zeros(2), np.ones(2))
+    with pytest.raises(ConfigError, match="2 columns of numbers"):
+        private_setup(graph, replace(owners, tables=(None, scale)))
 
 
 def test_a_run_says_what_it_costs_and_resumes_to_the_bit(graph, owners, tmp_path):

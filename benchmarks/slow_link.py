@@ -12,7 +12,6 @@ connection; TLS and NVFlare's own messages are among them.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from links import Link, Network, Proxy, Way
+from links import Link, Network, Proxy, Way, connect_to
 from rich.console import Console
 from rich.table import Table
 
@@ -111,12 +110,7 @@ def behind_links(
             return
         link = shared if asked.shared else Link(mbit, latency)
         proxies[kit.name] = network.proxy(link, federation_of(kit)["port"])
-        file = kit.path / "startup" / "fed_client.json"
-        startup = json.loads(file.read_text())
-        (server,) = startup["servers"]
-        host = server["service"]["target"].rpartition(":")[0]
-        server["service"]["target"] = f"{host}:{proxies[kit.name].port}"
-        write_json(file, startup)
+        connect_to(proxies[kit.name], kit.path)
 
     return prepare
 

@@ -17,17 +17,20 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedsage.errors import StorageError
+from fedsage.federation.diary import note
 from fedsage.federation.processes import CLIENT, remember
 from fedsage.protocol.chain import RUN_NAME, SENT, Ledger
 
 SOCKET, RUNS = "gate.sock", "runs"
 LONGEST = 1 << 20  # bytes of a line
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before the client is started again
 PATIENCE = 30.0  # seconds for a line to be on disk
 GONE = (
     f"The gate that writes {SENT} does not answer, so nothing was sent. Stop this owner, then "
@@ -114,16 +117,37 @@ class Visit(socketserver.StreamRequestHandler):
 
 
 def main(folder: Path, command: list[str]) -> int:
-    """Open the gate, start the client, and close when it ends."""
+    """Open the gate, start the client, and close when it was told to end."""
     with Desk(folder) as desk:
         threading.Thread(target=desk.serve_forever, daemon=True).start()
-        client = subprocess.Popen(command)
-        signal.signal(signal.SIGTERM, lambda number, frame: client.terminate())
-        remember(folder / CLIENT, client.pid)
-        code = client.wait()
+        code = kept_up(folder, command)
         desk.shutdown()
     (folder / SOCKET).unlink(missing_ok=True)
     return code
+
+
+def kept_up(folder: Path, command: list[str]) -> int:
+    """Start the client again, after a growing pause, until it ends well or must stop."""
+    pause, told = FIRST_PAUSE, threading.Event()
+    clients: list[subprocess.Popen[bytes]] = []
+
+    def leave(number: int, frame: object) -> None:
+        told.set()
+        for one in clients:
+            one.terminate()
+
+    signal.signal(signal.SIGTERM, leave)
+    while True:
+        begin = time.monotonic()
+        clients[:] = [subprocess.Popen(command)]
+        remember(folder / CLIENT, clients[0].pid)
+        code = clients[0].wait()
+        if time.monotonic() - begin > LONGEST_PAUSE:
+            pause = FIRST_PAUSE
+        if code == 0 or told.wait(pause):
+            return code
+        note(folder, f"The client ended ({code}) and is started again, after {pause:.0f} s.")
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ RESUME = (
 LONGEST_PAUSE = 15.0  # seconds between two attempts to reach a lost server
 PATIENCE = 5.0  # seconds after which it is said for whom a run waits
 AGAIN = 30.0  # seconds between two such lines
+IDLE = {False: 120, True: 15}  # polls until a run without a process is lost: at first, later
 LOST = 3  # polls in a row without an answer
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
@@ -171,7 +172,7 @@ def follow(talk: Any, one: Followed, scratch: Path) -> None:
         one.job = str(talk.submit_job(str(place)))
         one.submitted(one.job)
         one.say(f"run {one.run} is submitted")
-    silent, told = 0, Waits(one.say)
+    silent, idle, told = 0, 0, Waits(one.say)
     while True:
         try:
             state = str(talk.get_job_meta(one.job).get("status", ""))
@@ -187,6 +188,11 @@ def follow(talk: Any, one: Followed, scratch: Path) -> None:
         seen = look_at(talk)
         if seen is not None and seen.run == one.run:
             told.tell(seen, report_new(talk, one))
+            idle = 0
+        elif state == "RUNNING":
+            idle += 1
+            if idle > IDLE[one.reported > 0]:
+                raise Lost("The server has no process for the run any more")
         time.sleep(POLL)
 
 

@@ -23,6 +23,7 @@ from fedsage.federation.kit import (
     Kit,
     open_kit,
 )
+from fedsage.federation.kit_texts import ABOUT, LOGGING, WORDS
 from fedsage.federation.policy import POLICY, with_rules
 from fedsage.federation.policy_text import TEXT
 from fedsage.files import write_json
@@ -87,6 +88,7 @@ def make_kits(server: str, owners: Sequence[str], out: Path) -> list[Kit]:
 def settled_kit(kit: Kit, about: Mapping[str, Any]) -> Kit:
     """A new kit with our settings; ``about`` says who belongs to the federation."""
     harden(kit)
+    (kit.path / "readme.txt").write_text(ABOUT.format(kit=kit.path, **WORDS[kit.role]))
     write_json(kit.ours / FEDERATION, {**about, "role": kit.role, "name": kit.name})
     os.chmod(kit.path, 0o700)
     if kit.role == "owner":
@@ -215,6 +217,8 @@ def settle_in(kit: Kit) -> None:
     if kit.role == "server":
         keep_inside(resources, kit.ours)
     write_json(file, resources)
+    write_json(kit.path / "local" / "log_config.json", LOGGING)
+    (kit.path / "readme.txt").write_text(ABOUT.format(kit=kit.path, **WORDS[kit.role]))
 
 
 def keep_inside(resources: dict[str, Any], ours: Path) -> None:

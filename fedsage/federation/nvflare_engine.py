@@ -90,6 +90,7 @@ class NVFlareEngine(Engine):
         self.part += 1
         self.round_over = False
         self.fresh.clear()
+        self.away.clear()
         self.owners = list(range(len(self.names)))
 
     def carry(

@@ -24,6 +24,7 @@ from fedsage.errors import (
     StorageError,
 )
 from fedsage.federation.certificates import Certified
+from fedsage.federation.diary import note
 from fedsage.federation.gate import ask_gate
 from fedsage.federation.housekeeping import keep_within
 from fedsage.federation.kit import OURS, OWNER, open_kit
@@ -70,18 +71,24 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
             frame, number = bytes(shareable[FRAME]), None if lot is None else int(lot)
             reply[FRAME] = site.answer(task_name, frame, number)
         except DataError as error:
-            self.log_error(fl_ctx, str(error))
+            self.note(fl_ctx, str(error))
             reply[ERROR] = "its data cannot be used (the owner's log says why)"
         except StorageError as error:
-            self.log_error(fl_ctx, str(error))
+            self.note(fl_ctx, str(error))
             reply[ERROR] = "it cannot write to its disk (the owner's log says why)"
         except FedSageError as error:
+            self.note(fl_ctx, str(error))
             reply[ERROR] = str(error)[:1000]
             reply[FATAL] = isinstance(error, ConfigError | PrivacyError)
         except Exception as error:
             self.log_error(fl_ctx, traceback.format_exc())
+            self.note(fl_ctx, f"{task_name} failed: {type(error).__name__} (see log.txt)")
             reply[ERROR] = f"{type(error).__name__} (the owner's log says more)"
         return reply
+
+    def note(self, fl_ctx: FLContext, words: str) -> None:
+        """Tell the owner's people."""
+        note(Path(fl_ctx.get_workspace().get_root_dir()) / OURS, words)
 
     def open_site(self, fl_ctx: FLContext) -> Site:
         """Be ready to agree; the filter uses the same door, and so knows the agreed run."""
@@ -90,7 +97,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         name = fl_ctx.get_identity_name()
 
         def tell(words: str) -> None:
-            self.log_info(fl_ctx, words)
+            note(kit / OURS, words)
 
         runs = kit / OURS / "runs"
         keep_within(open_kit(kit), read_policy(kit).rules["most.disk_mb"])

@@ -20,6 +20,7 @@ from fedsage.config import Config
 from fedsage.errors import Absent, FedSageError
 from fedsage.federation import status
 from fedsage.federation.allowed import with_own_copies
+from fedsage.federation.diary import note
 from fedsage.federation.housekeeping import keep_within
 from fedsage.federation.kit import open_kit
 from fedsage.federation.members import take_members
@@ -93,10 +94,13 @@ class FedSageController(Controller):  # type: ignore[misc]
         kept = Path(workspace.get_root_dir()) / GROUP / "runs" / self.run_name
         results.mkdir(parents=True, exist_ok=True)
         try:
+            note(kept.parent.parent, f"Run {self.run_name} begins.")
             self.train(fl_ctx, abort_signal, kept, results)
             write_json(results / STATUS, {"state": "done"})
+            note(kept.parent.parent, f"Run {self.run_name} is over.")
         except FedSageError as error:
             write_json(results / STATUS, {"state": "stopped", "error": str(error)})
+            note(kept.parent.parent, f"Run {self.run_name} stopped: {error}")
             self.system_panic(str(error), fl_ctx)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
@@ -156,10 +160,14 @@ class FedSageController(Controller):  # type: ignore[misc]
                     here, kept, observe, self.settings, self.files,
                 )  # fmt: skip
             except Returned:
-                continue
+                names = ", ".join(engine.names[i] for i in sorted(engine.fresh))
+                note(own, f"{names} rejoins run {self.run_name} after {len(lines)} rounds.")
             except Absent:
                 if len(lines) > done:
                     done, until = len(lines), time.monotonic() + self.wait
+                names = ", ".join(engine.names[i] for i in sorted(engine.away | engine.fresh))
+                if lines or engine.part == 1:
+                    note(own, f"Run {self.run_name} waits for {names}.")
                 lost, late = engine.away | engine.fresh, time.monotonic() > until
                 if not lost or late or not engine.await_owners(set(engine.owners), until):
                     raise

@@ -17,17 +17,22 @@ import psutil
 from fedsage.data.concerns import concerns_of
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
+from fedsage.federation.diary import DIARY, note
 from fedsage.federation.kit import OWNER, Kit, federation_of
 from fedsage.federation.kits import close_inside, settle_in
 from fedsage.federation.policy import read_policy
 from fedsage.federation.processes import CLIENT, PID, pid_of, process_of, remember, running
+from fedsage.federation.status import GONE, STATUS, stored
 from fedsage.federation.validity import check_certificate, ending_soon
 from fedsage.files import write_json
 
-LOG = "process.log"
-READY = {"server": "Server started", "owner": "Successfully registered client"}
+LOG = "process.log"  # what its processes print
 PATIENCE = 60.0  # seconds for a party to get ready
 LAUNCHED: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
+
+
+class NotYet(FedSageError):
+    """A party runs, but does not see the server."""
 
 
 def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool = True) -> int:
@@ -95,8 +100,8 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
     if kit.role == "owner":
         gate = [sys.executable, "-u", "-m", "fedsage.federation.gate", str(kit.ours)]
         command = gate + command
-    for stale in ("shutdown.fl", "restart.fl"):
-        (kit.path / stale).unlink(missing_ok=True)
+    for stale in (kit.path / "shutdown.fl", kit.path / "restart.fl", kit.ours / STATUS):
+        stale.unlink(missing_ok=True)
     (kit.path / "transfer").mkdir(exist_ok=True)
     kit.ours.mkdir(exist_ok=True)
     with (kit.ours / LOG).open("wb") as log:
@@ -105,24 +110,32 @@ def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
             cwd=kit.path, start_new_session=True,
         )  # fmt: skip
     LAUNCHED.append(process)
+    note(kit.ours, f"Started (process {process.pid}).")
     remember(kit.ours / PID, process.pid)
     if wait:
-        await_all([kit])
-        tell(f"{kit.name} is running (process {process.pid}); its log is {kit.ours / LOG}")
+        try:
+            await_all([kit])
+        except NotYet as words:
+            if kit.role == "server":
+                raise
+            tell(str(words))
+            return process.pid
+        tell(f"{kit.name} is running (process {process.pid}); its log is {kit.ours / DIARY}")
     return process.pid
 
 
 def await_all(kits: Sequence[Kit]) -> None:
-    """Wait until all their logs say that they are ready."""
+    """Wait until all of them see the server."""
     begin = time.monotonic()
     for kit in kits:
         await_ready(kit, begin)
 
 
 def await_ready(kit: Kit, begin: float) -> None:
-    """Wait until the log says that a party is ready."""
-    while READY[kit.role] not in (text := (kit.ours / LOG).read_text(errors="replace")):
+    """Wait until a party sees the server; an owner may wait for it longer than we do."""
+    while stored(kit.ours)[1] > GONE:
         if not running(kit):
+            text = (kit.ours / LOG).read_text(errors="replace")
             last = [line for line in text.splitlines() if line.strip()][-1:]
             raise FedSageError(
                 f"{kit.name} stopped at once: {last[0] if last else 'it wrote nothing'}. Its "
@@ -130,10 +143,10 @@ def await_ready(kit: Kit, begin: float) -> None:
             )
         if time.monotonic() - begin > PATIENCE:
             where = federation_of(kit)["server"]
-            stop(kit)
-            raise FedSageError(
-                f"{kit.name} was not ready within {PATIENCE:.0f} s. Is the server running, and "
-                f"can {where} be reached from here? The log is {kit.ours / LOG}"
+            raise NotYet(
+                f"{kit.name} runs, but has not seen the server at {where} yet. It keeps trying "
+                "until you stop it. Is the server running, and can it be reached from here? "
+                f"'fedsage federation status {kit.path}' shows when it is there."
             )
         time.sleep(0.1)
 
@@ -143,6 +156,7 @@ def stop(kit: Kit) -> bool:
     found = process_of(kit)
     if found is None:
         return False
+    note(kit.ours, "Stopped.")
     family = [*found.children(recursive=True), found]
     for one in family:
         send(one, signal.SIGTERM)

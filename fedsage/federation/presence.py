@@ -24,6 +24,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellMessageHeaderKeys, new_cell_message
 
+from fedsage.federation.diary import note
 from fedsage.federation.kit import FEDERATION, OURS
 from fedsage.federation.now import NOW, read_now
 from fedsage.federation.rejoin import bring_back, free_of_outcomes, runs
@@ -124,6 +125,8 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
         if request.get_header(MessageHeaderKey.TOPIC) == SIGN and name in self.owners:
             now = time.monotonic()
             with self.lock:
+                if name not in self.seen:
+                    note(self.ours, f"{name} is connected.")
                 one = self.seen.setdefault(name, Seen(now, now))
                 one.last, one.jobs = now, jobs_in(request.payload)
         told = json.dumps(asdict(self.look()))
@@ -134,12 +137,17 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
         now, run = time.monotonic(), read_now(self.ours / NOW)
         if run is not None and not psutil.pid_exists(run["process"]):
             run = None
+        changed: list[str] = []
         with self.lock:
-            for one in self.seen.values():
+            for name, one in self.seen.items():
                 there = now - one.last < GONE
                 if there != one.there:
                     one.there, one.since = there, one.last
-            return picture(now, self.owners, self.seen, run)
+                    changed.append(f"{name} is {'back' if there else 'gone'}.")
+            found = picture(now, self.owners, self.seen, run)
+        for words in changed:
+            note(self.ours, words)
+        return found
 
     def keep_up(self) -> None:
         """Store what the server sees, for its own people."""
@@ -177,6 +185,7 @@ class OwnerPresence(FLComponent):  # type: ignore[misc]
 
     def keep_up(self) -> None:
         """Send a sign of life twice a second."""
+        heard, there = time.monotonic(), False
         while True:
             begin = time.monotonic()
             jobs = self.engine.client_executor.get_run_processes_keys()
@@ -185,6 +194,10 @@ class OwnerPresence(FLComponent):  # type: ignore[misc]
                     store(self.ours, told)
                 except OSError:  # a full disk: the next one may fit
                     pass
+                heard = time.monotonic()
+            if there != (begin <= heard or (there and time.monotonic() - heard < GONE)):
+                there = not there
+                note(self.ours, f"The server {'is there' if there else 'does not answer'}.")
             time.sleep(max(0.0, BEAT - (time.monotonic() - begin)))
 
 

@@ -154,7 +154,8 @@ class Site:
         self.plan: Plan = begun_with(self, proposed.plan)
         write_atomically(self.folder / LEAVES, lambda file: file.write(terms.leaves.encode()))
         write_json(self.folder / SETTINGS, config.model_dump(mode="json"))
-        self.tell(terms.leaves)
+        word, leaves = "continues" if goes_on else "begins", self.folder / LEAVES
+        self.tell(f"Run {agreement.run} {word} ({config.run.method}). What leaves: {leaves}")
         self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
         nodes, weight = self.owned.num_nodes, 1.0
         if in_sums(config):
@@ -284,7 +285,7 @@ class Site:
         remember_start(owner, self.folder)
         known = self.scale, self.form or RAW
         found = save_outcome(owner, self.name, self.owned, *known, finish, self.folder)
-        self.tell(f"The run is over. Predictions: {found}")
+        self.tell(f"Run {self.folder.name} is over. Predictions: {found}")
         return Ready()
 
 

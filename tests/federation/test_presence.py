@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 from fedsage.cli.presence import lines_of
+from fedsage.federation import gate
+from fedsage.federation.diary import DIARY, note
 from fedsage.federation.kit import Kit
 from fedsage.federation.now import Now, read_now
 from fedsage.federation.status import GONE, OwnerStatus, Status, status_in, store, stored
@@ -100,3 +104,36 @@ def test_a_run_tells_what_it_does(tmp_path: Path) -> None:
         "missing": {},
     }
     assert read_now(tmp_path / "absent") is None
+
+
+def test_the_gate_starts_its_client_again_until_it_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "FIRST_PAUSE", 0.01)
+    script = (
+        "import pathlib, sys; file = pathlib.Path(sys.argv[1]); "
+        "seen = file.read_text() if file.exists() else ''; file.write_text(seen + 'x'); "
+        "sys.exit(3 if len(seen) < 2 else 0)"
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        command = [sys.executable, "-c", script, str(tmp_path / "starts")]
+        assert gate.kept_up(tmp_path, command) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (tmp_path / "starts").read_text() == "xxx"
+    lines = (tmp_path / DIARY).read_text().splitlines()
+    assert len(lines) == 2 and all("is started again" in line for line in lines)
+
+
+def test_the_log_has_one_line_an_event_and_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsage.federation.diary.MOST", 100)
+    note(tmp_path, "Two\nlines become   one.")
+    assert (tmp_path / DIARY).read_text().endswith("  Two lines become one.\n")
+    for _ in range(10):
+        note(tmp_path, "Something happened.")
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(sizes) == 2 and max(sizes) < 200
+    note(tmp_path / "absent", "Nobody can write this.")

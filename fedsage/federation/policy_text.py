@@ -114,6 +114,10 @@ traffic.rank = [1, 64]
 traffic.bits = [8, 16]
 traffic.every = [1, 1000]
 traffic.feedback = [0, 1]
+# Private runs, where they are offered: what a run may tell about one node.
+privacy.epsilon = [0.01, 8]
+privacy.delta = [1e-12, 1e-4]
+privacy.rate = [0.001, 1]
 # Your machine.
 run.threads = [1, 64]
 run.workers = [1, 64]

@@ -19,7 +19,7 @@ from fedsage.federation.features import (
     describe_features,
     own_form,
 )
-from fedsage.federation.policy import policy_in, with_rules
+from fedsage.federation.policy import Policy
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.models.classifier import load_models
@@ -29,7 +29,7 @@ from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config
-from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, stop_after
+from tests.federation.conftest import NAMES, TINY, SiteEngine, Stop, config_for, stop_after
 from tests.small import traffic_of
 
 Make = Callable[[], list[Site]]
@@ -40,12 +40,7 @@ sparse = {WORDS}
 [features.age]
 kind = "number"
 """
-WILLING = policy_in(
-    with_rules({
-        "fewest.training_nodes": 8, "fewest.validation_nodes": 4,
-        "features": ["unit", "tfidf", "auto"], "most.starts_of_a_run": 99,
-    })
-)  # fmt: skip
+WILLING = Policy({**TINY.rules, "features": ["unit", "tfidf", "auto"]})
 
 
 @pytest.fixture(scope="module")
@@ -182,9 +177,7 @@ def test_nothing_is_told_of_features_that_stay_as_they_are(sites: Make, tmp_path
 
 def replace_policy(site: Site) -> Site:
     """The same owner with a policy that allows features as they are."""
-    site._policy = policy_in(
-        with_rules({"fewest.training_nodes": 8, "fewest.validation_nodes": 4})
-    )
+    site._policy = TINY
     return site
 
 

@@ -48,11 +48,16 @@ from fedsage.protocol.agreement import (
     ColumnScale,
     ColumnSquares,
     ColumnSums,
+    Consent,
+    FeatureLooks,
+    FeatureSums,
     Finish,
     Joined,
     NodeCount,
     Ready,
     Step,
+    WordCounts,
+    WordsFrom,
 )
 from fedsage.protocol.class_weights import ClassCounts
 from fedsage.protocol.common import Change
@@ -71,6 +76,8 @@ from fedsage.protocol.mask_messages import (
 )
 from fedsage.protocol.measuring import AnswerCounts, Likelihoods, Query
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
+from fedsage.protocol.personal import OwnClassifier, OwnUpdate
+from fedsage.protocol.private import NoisyCount, NoisyGradient, Weights
 from fedsage.protocol.wire import (
     DEFLATED,
     MOST_DEFLATED,
@@ -82,6 +89,7 @@ from fedsage.protocol.wire import (
     packed,
     unpacked,
 )
+from fedsage.rivals.scaffold import Control
 
 WEIGHTS = {
     "layers.0.bias": torch.randn(3),
@@ -90,6 +98,7 @@ WEIGHTS = {
     "empty": torch.empty(0, 7),
 }
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
+LOOKS = FeatureLooks(7, 2**40, 30, 1, 0, 0)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
 KEYS = Keys("00", "33", "11", "a certificate\n", "22")
 BYTES = torch.randint(-128, 128, (5, 2), dtype=torch.int8)
@@ -175,6 +184,17 @@ TRIED = [
     Carried(torch.arange(3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)),
     AnswerCounts(torch.ones(2, 2, dtype=torch.int32), {"0": 4}, {"0": 3}, {"0": 9}),
     Ready(),
+    Consent(True, False, "not this month"),
+    LOOKS,
+    FeatureSums(LOOKS, torch.ones(3, dtype=torch.int64)),
+    WordCounts(torch.ones(3, dtype=torch.int32)),
+    WordsFrom(7),
+    NoisyCount(-5),
+    NoisyGradient(torch.randint(-(2**40), 2**40, (4, 2), dtype=torch.int64)),
+    Weights(3, 1200, torch.randn(4, 2)),
+    OwnClassifier(WEIGHTS, {}, True),
+    OwnUpdate(WEIGHTS, {}, 7.0, 0.5, torch.randn(6)),
+    Control(WEIGHTS),
 ]
 
 

@@ -32,7 +32,7 @@ class ProxAdam(torch.optim.Adam):
         return super().step(closure)
 
 
-@fs.method("my-fedprox")
+@fs.method("proximal")
 class ProxOwner(fs.DataOwner):
     """An owner whose procedure F minimizes the proximal loss."""
 
@@ -52,6 +52,6 @@ class ProxOwner(fs.DataOwner):
 if __name__ == "__main__":
     graph = fs.load("synthetic")
     owners = fs.partition(graph, num_owners=3, how="louvain", seed=0)
-    for method in ("fedsage", "my-fedprox"):
+    for method in ("fedsage", "proximal"):
         result = fs.run(owners, method=method, evaluate_on=graph)
         print(result.record.method, result.accuracy)

@@ -346,4 +346,4 @@ def test_a_file_is_found_in_a_process_that_has_loaded_nothing_else(name: str) ->
     words = [sys.executable, "-c", code, str(EXAMPLE.with_name(f"{name}.py"))]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in ("near-the-median", "class-means", "my-fedprox", "my-gat")
+    assert done.stdout.strip() in ("near-the-median", "class-means", "proximal", "my-gat")

@@ -238,15 +238,11 @@ class Graph:
         """Whether the other graph has the same features and links; labels may differ."""
         if self.x.shape != other.x.shape or issparse(self.x) != issparse(other.x):
             return False
-        if not np.array_equal(self.indptr, other.indptr):
+        pairs = [(self.indptr, other.indptr), (self.indices, other.indices)]
+        if not all(np.array_equal(*pair) for pair in pairs):
             return False
-        if not np.array_equal(self.indices, other.indices):
-            return False
-        if not self.values.same(other.values):
-            return False
-        if issparse(self.x):
-            return bool((self.x != other.x).nnz == 0)
-        return bool(np.array_equal(self.x, other.x))
+        alike = not (self.x != other.x).nnz if issparse(self.x) else (self.x == other.x).all()
+        return bool(alike) and self.values.same(other.values)
 
     def induced(self, nodes: NodeIds) -> Graph:
         """The subgraph on ``nodes``, renumbered in the given order."""
@@ -263,24 +259,18 @@ class Graph:
             place[nodes] = np.arange(len(nodes))
             indptr, indices = self.links_within(nodes, place)
             split = self.split.within(place) if self.split else None
-            values = self.values
-            if values:
-                links = place[self.links]
-                inside = (links >= 0).all(axis=0)
-                of_links = self.link_values.taken(inside)
-                values = of_links.spread(links[:, inside], indptr, indices)
+            values = self.values and self.link_values.within(place[self.links], indptr, indices)
             place[nodes] = -1
-            found.append(
-                Graph(
-                    x=self.x[nodes],
-                    indptr=frozen(indptr),
-                    indices=frozen(indices),
-                    y=frozen(self.y[nodes]),
-                    class_names=self.class_names,
-                    split=split,
-                    values=values,
-                )
+            part = replace(
+                self,
+                x=self.x[nodes],
+                indptr=frozen(indptr),
+                indices=frozen(indices),
+                y=frozen(self.y[nodes]),
+                split=split,
+                values=values,
             )
+            found.append(part)
         return tuple(found)
 
     def links_within(

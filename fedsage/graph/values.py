@@ -57,6 +57,13 @@ class LinkValues:
             )
         )
 
+    def within(
+        self, links: EdgeIndex, indptr: Int[Array, " pointers"], indices: Int[Array, " twice_E"]
+    ) -> LinkValues:
+        """Those of a subgraph; ``links`` has -1 for ends that are outside."""
+        inside = (links >= 0).all(axis=0)
+        return self.taken(inside).spread(links[:, inside], indptr, indices)
+
     def spread(
         self, links: EdgeIndex, indptr: Int[Array, " pointers"], indices: Int[Array, " twice_E"]
     ) -> LinkValues:

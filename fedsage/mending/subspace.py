@@ -281,9 +281,8 @@ def nonzero(total: Basis, steps: int) -> Basis:
     """The sum; refuses one that nobody added anything to."""
     if not total.any():
         raise ProtocolError(
-            "No owner added anything to the common subspace: their features are all zero, or "
-            f"they have too few nodes for {steps} answers of rank {total.shape[1]}. Lower "
-            "mend.rank."
+            "No owner added anything to the common subspace: their features are all zero or "
+            f"too few for {steps} answers of rank {total.shape[1]}. Lower mend.rank."
         )
     return total
 

@@ -81,7 +81,7 @@ class ColumnScale:
 
 @message
 class FeatureLooks:
-    """D_i → S, then in :class:`FeatureSums`: what the words of all its nodes look like."""
+    """D_i → S, then in ``FeatureSums``: what the words of all its nodes look like."""
 
     rows: int  # nodes with words
     length: int  # of their rows together, in whole numbers

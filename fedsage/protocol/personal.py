@@ -1,7 +1,7 @@
 """Owners that end with a classifier of their own: the server makes one for each of them.
 
-How is a method's affair: a subclass of :class:`Personal` says how much each owner's classifier
-counts for each other owner, and a subclass of :class:`PersonalOwner` what it needs to know.
+How is a method's affair: a subclass of ``Personal`` says how much each owner's classifier
+counts for each other owner, and a subclass of ``PersonalOwner`` what it needs to know.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
             return datetime.datetime(2100, 1, 1, tzinfo=tz)
 
     monkeypatch.setattr(validity.datetime, "datetime", Later)
-    with pytest.raises(ConfigError, match=r"is valid from .* Make new kits"):
+    with pytest.raises(ConfigError, match=r"is valid from .* federation renew"):
         validity.check_certificate(open_kit(moved))
     (moved / "startup" / "client.crt").write_text("no certificate")
     with pytest.raises(ConfigError, match="is not a certificate"):

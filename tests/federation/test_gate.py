@@ -159,7 +159,7 @@ def test_without_its_gate_nothing_leaves_an_owner_and_after_a_restart_the_chain_
     assert chain.wrong is None and chain.head.lines == 2
 
 
-def test_the_gate_ends_with_its_client_and_takes_it_along_when_it_is_stopped(
+def test_the_gate_starts_its_client_again_and_takes_it_along_when_it_is_stopped(
     house: Path,
 ) -> None:
     gate = opened(house)
@@ -170,8 +170,16 @@ def test_the_gate_ends_with_its_client_and_takes_it_along_when_it_is_stopped(
     (house / "client").unlink()
     gate = opened(house)
     client = psutil.Process(int((house / "client").read_text().split()[0]))
+    (house / "client").unlink()
     client.kill()
-    assert gate.wait(10) != 0 and not (house / SOCKET).exists()
+    begin = time.monotonic()
+    while not (house / "client").exists() and time.monotonic() - begin < 20:
+        time.sleep(0.02)
+    again = psutil.Process(int((house / "client").read_text().split()[0]))
+    assert again.pid != client.pid and again.is_running()
+    gate.terminate()
+    gate.wait(10)
+    assert not again.is_running() and not (house / SOCKET).exists()
 
 
 def test_an_owner_that_lost_its_gate_is_still_found(

@@ -29,7 +29,8 @@ Make = Callable[[], list[Site]]
 
 def joined(site: Site, method: str, how: str = "full") -> Site:
     """An owner that has agreed to a run and scaled its columns."""
-    settings = config_for(method, traffic=traffic_of(how, rank=1)).model_dump_json()
+    config = config_for(method, traffic=traffic_of(how, rank=1), data={"features": "raw"})
+    settings = config.model_dump_json()
     site.answer("agree", encode(Agreement("r", 0, "1.0", settings, "{}")))
     numbers = site.owned.num_numbers
     scale = ColumnScale(torch.zeros(numbers).double(), torch.ones(numbers).double())

@@ -17,6 +17,7 @@ from fedsage.protocol.procedures import Procedure
 from fedsage.protocol.remembered import Remembered
 from fedsage.protocol.whole_messages import whole_numbers
 from fedsage.protocol.wire import encode
+from fedsage.readable import counted
 
 M = TypeVar("M")
 
@@ -108,8 +109,8 @@ class Masks:
             self.identity.check(i, one.certificate, text, one.signature)
         if len(others.keys() - {self.owner}) < enough:
             raise PrivacyError(
-                f"The server handed over {state}, but only {len(others)} owners say that it "
-                f"follows from their sums; {enough} are required. Nothing was sent."
+                f"The server handed over {state} with {counted(len(others), 'signature')} of "
+                f"owners whose sums it follows from; {enough} are required. Nothing was sent."
             )
 
 

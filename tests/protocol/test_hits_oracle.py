@@ -141,7 +141,7 @@ def test_who_was_away_is_asked_again_once_its_classifier_is_everybody_s(server: 
         receive_change(owner, news)
     after = server.common.after(server.total, server.guide)
     handed = vouched(server.exchange, CLASSIFIER, everything(after))
-    with pytest.raises(PrivacyError, match="1 owners say"):
+    with pytest.raises(PrivacyError, match="1 signature of"):
         one = dict(list(handed.vouchers.items())[:1])
         receive_change(server.owners[0], replace(handed, vouchers=one))
     assert receive_change(server.owners[0], handed) == NO_HITS

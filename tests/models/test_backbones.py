@@ -89,7 +89,7 @@ def test_every_backbone_goes_through_every_kind_of_method(
 @pytest.mark.slow
 @each
 def test_every_backbone_learns(train: Train, name: str) -> None:
-    classifier = {"rounds_c": 40, "eta": 0.02, "batch_size": 16}
+    classifier = {"rounds_c": 40, "eta": 0.02, "batch_size": 16, "small_epochs": 1}
     found = train("fedsage", model={"backbone": name}, classifier=classifier)
     losses = [line.loss for line in found.history]
     assert losses[-1] < 0.5 * losses[0]

@@ -20,8 +20,18 @@ def generator(seed: int, *path: str | int) -> Stream:
     It depends only on the seed and the path, so a run draws the same numbers serially,
     in parallel, on any engine, and after a restart.
     """
-    digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+    return np.random.Generator(np.random.PCG64(number(seed, *path, size=16)))
+
+
+def uniform(seed: int, *path: str | int) -> float:
+    """One draw from 0 to 1, quicker than a stream of its own."""
+    return number(seed, *path, size=8) / 2**64
+
+
+def number(seed: int, *path: str | int, size: int) -> int:
+    """A number of ``size`` bytes that depends only on the seed and the path."""
+    digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=size).digest()
+    return int.from_bytes(digest, "big")
 
 
 def with_secret(seed: int, secret: str) -> int:

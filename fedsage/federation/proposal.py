@@ -17,7 +17,7 @@ from fedsage.federation.columns import FEWEST
 from fedsage.federation.features import check_counted
 from fedsage.federation.policy import Policy, check, settings_in
 from fedsage.files import write_json
-from fedsage.graph.split import Split, split_labels
+from fedsage.graph.split import Split, split_each, split_labels
 from fedsage.methods import Method, find_method
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.chain import AGREED, RUN_NAME
@@ -96,7 +96,10 @@ def proposal_in(
         """Its own split, or one that is drawn; as before for nodes of an earlier run."""
         earlier.append(own_earlier(runs, given, name))
         share = given.data.train, given.data.val, with_secret(given.run.seed, secret)
-        made = split_labels(owned.y, *share, agreement.owner)
+        if given.privacy.level == "private":  # one node more or less moves no other node
+            made = split_each(owned.y, owned.ids, *share, agreement.owner)
+        else:
+            made = split_labels(owned.y, *share, agreement.owner)
         if earlier[0]:
             made = earlier[0].kept_split(made, name, owned.ids)
         return owned.split or made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from fedsage.errors import DataError
 from fedsage.graph.arrays import frozen
 from fedsage.readable import counted
-from fedsage.rng import generator
+from fedsage.rng import generator, uniform
 from fedsage.shapes import Array, NodeIds, NodeLabels
 
 PARTS = ("train", "val", "test")
@@ -48,6 +49,20 @@ def split_labels(y: NodeLabels, train: float, val: float, seed: int, owner: int)
     num_val = min(round(val * len(nodes)), len(nodes) - num_train)
     parts = np.split(nodes, [num_train, num_train + num_val])
     return Split(*(frozen(np.sort(part)) for part in parts))
+
+
+def split_each(
+    y: NodeLabels, ids: Sequence[str], train: float, val: float, seed: int, owner: int
+) -> Split:
+    """A split in which every node is drawn by itself, from its id.
+
+    Whether one node is there changes no other node's part, as node-level privacy needs; in
+    turn, the shares are ``train`` and ``val`` only roughly.
+    """
+    labelled = np.flatnonzero(y >= 0)
+    draw = np.array([uniform(seed, "split", owner, ids[v]) for v in labelled.tolist()])
+    part = np.searchsorted([train, train + val], draw, side="right")
+    return Split(*(frozen(labelled[part == one]) for one in range(len(PARTS))))
 
 
 def checked_split(y: NodeLabels, train: Any, val: Any, test: Any) -> Split:

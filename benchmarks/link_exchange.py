@@ -15,7 +15,7 @@ from fedsage.config import load_config
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import partition
-from fedsage.mending.links import by_links, work
+from fedsage.mending.links.steps import by_links, work
 from fedsage.protocol.exchange import Exchange
 from fedsage.runs.setup import data_owners, prepare
 

@@ -11,8 +11,8 @@ import pytest
 from fedsage.graph.arrays import symmetric
 from fedsage.graph.graph import Graph
 from fedsage.graph.surroundings import ball, with_surroundings
-from fedsage.mending.link_groups import ALONE
-from fedsage.mending.link_held import HeldMeans
+from fedsage.mending.links.groups import ALONE
+from fedsage.mending.links.held import HeldMeans
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.answering import load_answering

@@ -15,8 +15,8 @@ from fedsage.errors import FedSageError
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
 from fedsage.graph.known import RemoteLinks
-from fedsage.mending.link_held import HeldMeans
-from fedsage.mending.link_work import LinkWork
+from fedsage.mending.links.held import HeldMeans
+from fedsage.mending.links.work import LinkWork
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config

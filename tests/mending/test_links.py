@@ -14,10 +14,10 @@ from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import UNKNOWN
 from fedsage.graph.partition import Partition, partition
-from fedsage.mending.link_groups import ALONE, safe_groups
-from fedsage.mending.link_parts import GroupsAsked, bounded, may_be_summed
-from fedsage.mending.link_shown import Shown
-from fedsage.mending.links import (
+from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.parts import GroupsAsked, bounded, may_be_summed
+from fedsage.mending.links.shown import Shown
+from fedsage.mending.links.steps import (
     by_links,
     contribute,
     mend_by_links,
@@ -451,7 +451,7 @@ def test_nodes_of_one_owner_alone_are_in_no_group() -> None:
 
 
 def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:
-    from fedsage.mending.link_parts import exponent_of, means_of, own_sums, parts_of
+    from fedsage.mending.links.parts import exponent_of, means_of, own_sums, parts_of
 
     x = np.array([[1e6, -3.0, 0.0], [-1e6, 0.5, 0.25]], np.float32)
     members = torch.tensor([[0, 0], [0, 1]], dtype=torch.int32)

@@ -19,8 +19,8 @@ from fedsage.errors import ProtocolError
 from fedsage.federation.beginning import Carried
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
-from fedsage.mending.link_parts import GroupParts, GroupsAsked
-from fedsage.mending.link_work import FoundNodes, SoughtNodes
+from fedsage.mending.links.parts import GroupParts, GroupsAsked
+from fedsage.mending.links.work import FoundNodes, SoughtNodes
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.offers import (
     Answers,

@@ -11,8 +11,8 @@ from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
-from fedsage.mending.link_groups import ALONE, lengths_of, safe_groups
-from fedsage.mending.link_parts import bounded, may_be_summed
+from fedsage.mending.links.groups import ALONE, lengths_of, safe_groups
+from fedsage.mending.links.parts import bounded, may_be_summed
 from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from fedsage.errors import ConfigError
 from fedsage.files import write_atomically
-from fedsage.mending.link_held import HeldMeans
+from fedsage.mending.links.held import HeldMeans
 from fedsage.models.parameters import Parameters
 from fedsage.shapes import Array
 

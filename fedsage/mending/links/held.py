@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from scipy.sparse import csr_array, issparse, vstack
 
-from fedsage.mending.link_groups import ALONE
+from fedsage.mending.links.groups import ALONE
 from fedsage.models.parameters import Parameters
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 

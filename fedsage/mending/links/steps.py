@@ -1,8 +1,6 @@
-"""Links that owners do know: a neighbor for each, with the mean features of a small group.
+"""The exchange of known links, step by step: owners meet, find nodes, ask, contribute, mend.
 
-Owners find out by private set intersection whose nodes their links lead to, and ask each other
-for sums. All of it is in letters that the server cannot read, and no sum shows a single row:
-``link_groups.py`` says which nodes are summed, ``link_parts.py`` how that is answered.
+An owner's part in each step is short; the rooms that it calls say how and why.
 """
 
 from __future__ import annotations
@@ -15,17 +13,17 @@ import torch
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated, usual_weights
-from fedsage.mending.link_groups import ALONE, safe_groups
-from fedsage.mending.link_held import HeldMeans, stacked
-from fedsage.mending.link_parts import (
+from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.held import HeldMeans, stacked
+from fedsage.mending.links.parts import (
     GroupParts,
     GroupsAsked,
     answered,
     bounded,
     may_be_summed,
 )
-from fedsage.mending.link_shown import Shown
-from fedsage.mending.link_work import FoundNodes, LinkWork, SoughtNodes
+from fedsage.mending.links.shown import Shown
+from fedsage.mending.links.work import FoundNodes, LinkWork, SoughtNodes
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (

@@ -11,10 +11,10 @@ import torch
 
 from fedsage.errors import PrivacyError
 from fedsage.graph.known import NOBODY, UNKNOWN
-from fedsage.mending.link_groups import ALONE
-from fedsage.mending.link_held import HeldMeans, fingerprints
-from fedsage.mending.link_memory import ASKED, GAVE, LinkMemory
-from fedsage.mending.link_parts import GroupParts, GroupsAsked, exponent_of, total_of
+from fedsage.mending.links.groups import ALONE
+from fedsage.mending.links.held import HeldMeans, fingerprints
+from fedsage.mending.links.memory import ASKED, GAVE, LinkMemory
+from fedsage.mending.links.parts import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
     blinded,

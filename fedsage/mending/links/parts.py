@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import PrivacyError
-from fedsage.mending.link_groups import lengths_of
+from fedsage.mending.links.groups import lengths_of
 from fedsage.privacy.masks import stream
 from fedsage.privacy.sums import Whole
 from fedsage.privacy.unlike import TESTS, Locks, locks_of, masks_for, opened, sketches

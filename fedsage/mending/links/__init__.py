@@ -1,0 +1,19 @@
+"""Links that owners do know: a neighbor for each, with the mean features of a small group.
+
+Owners find out by private set intersection whose nodes their links lead to, and ask each other
+for sums. All of it is in letters that the server cannot read, and no sum shows a single row.
+
+| room | what is in it |
+|---|---|
+| ``steps`` | the exchange from beginning to end: what each owner does in turn |
+| ``work`` | what an owner has in hand during the exchange: ids, sums asked for |
+| ``groups`` | which remote nodes are summed together |
+| ``parts`` | what an owner adds to another one's sums: checked, in whole numbers, masked |
+| ``shown`` | what an owner has shown in this run, so that no two sums show their difference |
+| ``memory`` | the same over all runs, on disk |
+| ``held`` | what an owner got: means, looked up by a remote node's id |
+"""
+
+from fedsage.mending.links.steps import by_links
+
+__all__ = ["by_links"]

@@ -83,13 +83,13 @@ def privately(
     start = journal.start if journal.start.phase == "training" else Progress("training", 0)
     at = private_server.begun(exchange, start.kept)
     for t in exchange.rounds(rounds_c, start.t):
-        length = private_server.step(exchange, at, t)
+        private_server.step(exchange, at, t)
         classifier = private_server.classifier_of(exchange.plan, at)
-        exchange.on_round(RoundRecord("training", t, length, None, classifier))
+        exchange.on_round(RoundRecord("training", t, None, None, classifier))
         journal.keep(Progress("training", t + 1, at.kept(), classifier))
     classifier = private_server.classifier_of(exchange.plan, at)
     private_server.hand_out(exchange, classifier)
-    return Outcome(classifier, rounds_c - 1, 0.0, "plain", {})
+    return Outcome(classifier, rounds_c - 1, None, "plain", {})
 
 
 @dataclass(frozen=True, slots=True)

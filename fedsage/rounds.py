@@ -23,10 +23,14 @@ class Outcome:
 
     classifier: Classifier
     round: int
-    validation: float  # accuracy over all owners' validation nodes
+    validation: float | None  # accuracy over all owners' validation nodes, if they were asked
     view: View  # which of its graphs an owner should query
     hits: dict[OwnerId, Hits]  # on each owner's test nodes and its own graph, if known
     tested: Hits = NO_HITS  # on all of them
+
+    def beaten_by(self, validation: float) -> bool:
+        """Whether an accuracy on validation nodes is higher."""
+        return self.validation is None or validation > self.validation
 
 
 def in_rounds(
@@ -57,7 +61,7 @@ def in_rounds(
         counted = hits.total > 0
         if counted and validation > top.validation:
             top = Top(t, validation)
-        if not (counted and selection == "validation") or validation > best.validation:
+        if not (counted and selection == "validation") or best.beaten_by(validation):
             best = Outcome(classifier, t, validation, view_to_ask(hits, queries), {})
         exchange.on_round(RoundRecord("training", t, loss, validation, classifier))
         journal.keep(progress_of(classifier, t + 1, best, top))
@@ -85,8 +89,9 @@ def progress_of(classifier: Classifier, t: int, best: Outcome, top: Top) -> Prog
     """The progress of FedSage after ``t`` rounds."""
     other = NO_CLASSIFIER if best.classifier is classifier else best.classifier
     return Progress(
-        "training", t, {}, classifier, other, best.round, best.validation, best.view,
-        top.round, top.validation,
+        "training", t, {}, classifier, other, best.round,
+        -1.0 if best.validation is None else best.validation, best.view, top.round,
+        top.validation,
     )  # fmt: skip
 
 

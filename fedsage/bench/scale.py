@@ -103,7 +103,7 @@ def run_case(case: Case, say: Callable[[str], None]) -> dict[str, float]:
         return found[step]
 
     def on_round(event: Event) -> None:
-        say(f"{event.phase}, round {event.round + 1}, loss {event.loss:.3f}")
+        say(f"{event.phase}, round {event.round + 1}, loss {event.loss or 0:.3f}")
 
     graph = synthetic(nodes=case.nodes, degree=2.0 * LINKS_A_NODE)
     lap("make")

@@ -95,9 +95,10 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
 
 
 def numbers(line: HistoryLine) -> list[str]:
-    """One round's loss and accuracy on validation nodes; and its traffic, if there is any."""
-    checked = "" if line.validation is None else f", validation {line.validation:.3f}"
-    return [f"loss {line.loss:.3f}{checked}", *filter(None, [carried(line)])]
+    """One round's loss, accuracy on validation nodes and traffic, as far as there are any."""
+    known = {"loss": line.loss, "validation": line.validation}
+    words = [f"{name} {value:.3f}" for name, value in known.items() if value is not None]
+    return list(filter(None, [", ".join(words), carried(line)]))
 
 
 def announce_compiling() -> None:

@@ -29,7 +29,13 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Open, begins_with_another, in_sums, procedure
+from fedsage.protocol.procedures import (
+    Open,
+    begins_with_another,
+    in_private,
+    in_sums,
+    procedure,
+)
 from fedsage.runs.earlier import Earlier, earlier_run, start_of
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ class Carried:
 
 def remember_start(owner: DataOwner, folder: Path) -> None:
     """Keep with a finished run what its owner knows of the classifier that it ended with."""
-    checked = in_sums(owner.config) and not owner.foreign
+    checked = in_sums(owner.config) and not in_private(owner.config) and not owner.foreign
     known = {"sha256": sha256_of(parameters_of(owner.model)), "from_sums": checked}
     write_json(folder / START, known)
 

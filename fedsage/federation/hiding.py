@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedsage.config import Config, PrivacyConfig
+from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.runs.setup import check_hidden, chosen_by_name
 
@@ -14,11 +14,6 @@ ENOUGH = 3  # owners: with two, each can compute the other's part of a sum
 def with_level(config: Config, say: Callable[[str], None]) -> Config:
     """The settings with the privacy level filled in; warns about what may surprise."""
     level = config.privacy.level
-    if level == "private":
-        raise ConfigError(
-            "--privacy private is for simulations so far: owners on separate machines have no "
-            "ledger yet. Use --privacy sums."
-        )
     if level == "auto":
         why = cannot_hide(config)
         level = "open" if why else "sums"
@@ -29,7 +24,8 @@ def with_level(config: Config, say: Callable[[str], None]) -> Config:
             "With two owners, each can subtract its own part from a sum and gets the other's: "
             "sums are hidden only from the server, not from the other owner."
         )
-    return config.model_copy(update={"privacy": PrivacyConfig(level=level)})
+    privacy = config.privacy.model_copy(update={"level": level})
+    return config.model_copy(update={"privacy": privacy})
 
 
 def cannot_hide(config: Config) -> str | None:

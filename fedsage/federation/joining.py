@@ -19,7 +19,7 @@ from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Join
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums import HiddenSums
 from fedsage.protocol.messages import Ask, OwnerId
-from fedsage.protocol.procedures import in_sums
+from fedsage.protocol.procedures import in_private, in_sums
 from fedsage.tables.compare import differences, read_marks
 from fedsage.tables.digits import numbers_of
 from fedsage.tables.tables import mean_of, scale_of
@@ -30,7 +30,7 @@ class Members:
     """Who takes part in a run; kept when it begins, and true whoever is away later."""
 
     joined: dict[OwnerId, Joined]
-    nodes: int  # of all members, where only sums are seen; else 0
+    nodes: int  # of all members, where only sums are seen; else, or in a private run, 0
 
 
 def join(
@@ -60,12 +60,13 @@ def join(
     joined = exchange.all(Site.agree, {i: asked[i] for i in exchange.owners})
     exchange.leave_out([i for i in exchange.owners if i not in joined])
     check_same_schema(joined, names)
-    hidden = in_sums(settings_in(settings))
-    if hidden:  # from here on the server sees only sums
+    agreed = settings_in(settings)
+    if in_sums(agreed):  # from here on the server sees only sums
         exchange.hidden = HiddenSums(exchange, run)
     if found is None:
+        counts = in_sums(agreed) and not in_private(agreed)
         everyone = len(joined)
-        nodes = exchange.sum(count_nodes, Ask(0), least=everyone).nodes if hidden else 0
+        nodes = exchange.sum(count_nodes, Ask(0), least=everyone).nodes if counts else 0
         found = Members(joined, nodes)
         shelf.put(0, found)
     return found
@@ -126,7 +127,12 @@ def check_same_schema(joined: Mapping[OwnerId, Joined], names: Sequence[str]) ->
 
 
 def agree_on_scale(exchange: Exchange) -> ColumnScale:
-    """Mean and standard deviation of every column over all owners, from sums alone."""
+    """Mean and standard deviation of every column over all owners, from sums alone.
+
+    In a private run there are none: columns have ranges in the schema, which all know.
+    """
+    if in_private(exchange.plan.config):
+        return ColumnScale(torch.zeros(0).double(), torch.zeros(0).double())
     everyone = len(exchange.owners)
     sums = exchange.sum(column_sums, Ask(0), least=everyone)
     count, total = sums.count.double().numpy(), numbers_of(sums.total.numpy())

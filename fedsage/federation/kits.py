@@ -95,13 +95,17 @@ def settled_kit(kit: Kit, about: Mapping[str, Any]) -> Kit:
         keep_secret(kit, secrets.token_hex(32))
     if kit.role == "owner" and len(about["owners"]) > 2:
         # of two owners, each can compute the other's part of a sum
-        (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums"]}))
+        (kit.path / "local" / POLICY).write_text(with_rules({"privacy": ["sums", "private"]}))
     return kit
 
 
 def keep_secret(kit: Kit, secret: str) -> None:
     """Store the secret that, with a run's seed, makes an owner's draws unpredictable."""
-    file = kit.ours / SECRET
+    write_secret(kit.ours / SECRET, secret)
+
+
+def write_secret(file: Path, secret: str) -> None:
+    """Write a file that only its owner can read."""
     file.touch(0o600)
     file.write_text(secret)
 
@@ -110,6 +114,13 @@ def secret_of(ours: Path) -> str:
     """The secret in a kit; older kits have none."""
     file = ours / SECRET
     return file.read_text().strip() if file.exists() else ""
+
+
+def own_secret(ours: Path) -> str:
+    """The secret of an owner; in an older kit, one is made now."""
+    if not (ours / SECRET).exists():
+        write_secret(ours / SECRET, secrets.token_hex(32))
+    return secret_of(ours)
 
 
 def checked_address(server: str) -> tuple[str, int]:

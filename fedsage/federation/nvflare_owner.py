@@ -28,7 +28,7 @@ from fedsage.federation.diary import note
 from fedsage.federation.gate import ask_gate
 from fedsage.federation.housekeeping import keep_within
 from fedsage.federation.kit import OURS, OWNER, open_kit
-from fedsage.federation.kits import secret_of
+from fedsage.federation.kits import own_secret
 from fedsage.federation.members import take_members
 from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LOT
 from fedsage.federation.policy import read_policy
@@ -104,7 +104,7 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         members = take_members(kit, self.members)
         identity = Certified(kit / "startup", members.owners)
         self.owned, here = self.owned or read_owned(place["data"]), version("fedsage")
-        secret = secret_of(kit / OURS)
+        secret = own_secret(kit / OURS)
         site = Site(
             name, self.owned, runs, here, tell, identity, record=ask_gate, secret=secret
         )

@@ -20,7 +20,6 @@ from fedsage.errors import ConfigError, PrivacyError, nearest
 from fedsage.federation.policy_text import TEXT
 from fedsage.graph.split import Split
 from fedsage.layering import Settings, explained
-from fedsage.protocol.procedures import in_sums
 from fedsage.registry import is_file
 
 if sys.version_info >= (3, 11):
@@ -106,7 +105,7 @@ def other_words(policy: Policy, config: Config) -> Iterator[str]:
 
 def words_of(config: Config) -> dict[str, tuple[str, str]]:
     """The settings that the policy has lists for, by key: their names and values."""
-    method, how = config.run.method, config.mends_by
+    method, how, level = config.run.method, config.mends_by, config.privacy.level
     if method.startswith(PLUS) and method != PLUS:
         method, how = PLUS, method.removeprefix(PLUS)
     found = {
@@ -118,10 +117,12 @@ def words_of(config: Config) -> dict[str, tuple[str, str]]:
         "messages": ("traffic.how", config.traffic.how),
         "features": ("data.features", config.data.features),
         "matching": ("links.match", config.links.match),
-        "privacy": ("privacy.level", "sums" if in_sums(config) else "open"),
+        "privacy": ("privacy.level", "open" if level == "auto" else level),
     }
     if method == "fedsage":  # does not mend
         del found["mending"]
+    if level == "private":  # has a classifier of its own
+        del found["backbones"]
     return found
 
 
@@ -246,6 +247,7 @@ def permitting(config: Config) -> str:
     changed: dict[str, Any] = {key: 10**9 for key in RULES if key.startswith("most.")}
     changed |= {key: 0 for key in RULES if key.startswith("fewest.")}
     changed |= {key: sorted({*RULES[key], word}) for key, (_, word) in words_of(config).items()}
+    changed["budget.epsilon"] = 10**9
     changed |= {f"unasked.{key}": ["any"] for key in ("methods", "presets", "privacy", "files")}
     changed["unasked.runs_a_day"] = 10**9
     for setting, values in numbers_in(config):

@@ -24,9 +24,10 @@ features = ["raw", "unit", "root", "log", "auto"]
 matching = ["intersection"]
 
 # Who may read your replies. open: the server sees each owner's replies. sums: it sees only
-# their sum over all owners. Kits for three or more owners come with sums only: add "open" for
+# their sum over all owners. private: that sum has noise, which bounds what a run tells about
+# any one node (docs/privacy.md). Kits for three or more owners come without "open": add it for
 # runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
-privacy = ["open", "sums"]
+privacy = ["open", "sums", "private"]
 
 [unasked]
 # What you take part in without being asked, of all that this file allows. A run that one of
@@ -35,11 +36,18 @@ privacy = ["open", "sums"]
 # Methods with their way of mending, e.g. ["fedsage", "fedsage+subspace"].
 methods = []
 presets = ["paper", "best"]
-privacy = ["sums"]
+privacy = ["sums", "private"]
 # Python files that you allowed, by SHA-256.
 files = []
 # Beyond this many runs in 24 hours you are asked, whatever the lines above say.
 runs_a_day = 4
+
+[budget]
+# The most that all private runs together, of all time, may tell about one node: ε at this δ.
+# What was spent is in fedsage/spent.jsonl of this kit. A run beyond the budget is refused. What
+# was told cannot be taken back: raise ε only if you mean it.
+epsilon = 10
+delta = 1e-5
 
 [fewest]
 # What leaves is a sum or a mean over your nodes. Over few nodes it would reveal single ones.
@@ -70,7 +78,7 @@ data.missing_links = [0, 0]
 data.few_labels = [0, 0]
 data.noisy_labels = [0, 0]
 # The classifier: many or wide layers can memorize more of your data, and need more memory.
-model.widths = [4, 1024]
+model.widths = [4, 2048]
 model.dropout = [0, 0.9]
 model.heads = [1, 16]
 model.steps = [1, 100]
@@ -114,7 +122,7 @@ traffic.rank = [1, 64]
 traffic.bits = [8, 16]
 traffic.every = [1, 1000]
 traffic.feedback = [0, 1]
-# Private runs, where they are offered: what a run may tell about one node.
+# Private runs: what one run may tell about one node. See also [budget].
 privacy.epsilon = [0.01, 8]
 privacy.delta = [1e-12, 1e-4]
 privacy.rate = [0.001, 1]

@@ -18,14 +18,14 @@ from fedsage.federation.features import check_counted
 from fedsage.federation.policy import Policy, check, settings_in
 from fedsage.files import write_json
 from fedsage.graph.split import Split, split_each, split_labels
-from fedsage.methods import Method, find_method
+from fedsage.methods import Method
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.chain import AGREED, RUN_NAME
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.rng import with_secret
 from fedsage.runs.earlier import Earlier
-from fedsage.runs.setup import plan_of
+from fedsage.runs.setup import chosen_by_name, plan_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +112,7 @@ def proposal_in(
             f"{name} requires at least {FEWEST} (neighgen.min_batch)."
         )
     check_counted(config)
-    method = find_method(config.run.method)
-    way = method.way(config.mends_by)
+    method, way, _ = chosen_by_name(config)
     features, names = owned.names
     plan: Plan = plan_of(
         config, method, way, features, len(names), [owned.num_nodes],

@@ -177,7 +177,7 @@ def history_of(ours: Path) -> History:
     ]
     training = [line for line in lines if line["phase"] == "training"]
     values = [line["validation"] for line in training if line["validation"] is not None]
-    losses = [line["loss"] for line in training]
+    losses = [line["loss"] for line in training if line["loss"] is not None]
     curves = [curve("accuracy on validation nodes", values, 100.0, "%"),
               curve("loss", losses, 1.0, "")]  # fmt: skip
     return History(

@@ -24,8 +24,9 @@ from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined,
 from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.measuring import measure, test_start
-from fedsage.protocol.messages import Ask, Hits, OwnerId
+from fedsage.protocol.messages import NO_HITS, Ask, Hits, OwnerId
 from fedsage.protocol.plan import Plan
+from fedsage.protocol.procedures import in_private
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, Observer, Stopwatch
@@ -117,20 +118,21 @@ def serve(
         Rounds(exchange, observe, engine.traffic, names_of, form=form)
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
-        measured = measure(exchange, outcome.view)
+        measured = [] if in_private(config) else [measure(exchange, outcome.view)]
+        temperature = measured[0].temperature if measured else 1.0
         before = exchange.sum(test_start, Ask(0)) if plan.start else None
-        end = Finish(outcome.view, sha256_of(outcome.classifier.phi), measured.temperature)
+        end = Finish(outcome.view, sha256_of(outcome.classifier.phi), temperature)
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
     facts = federated_facts(plan, method.name, named, outcome, missed, journal.resumed)
     shares = {"global": None, "local": share_of_hits(before, outcome.view)} if before else None
-    facts = replace(facts, measured=[measured], least=HIDDEN_BELOW, before=shares)
+    facts = replace(facts, measured=measured, least=HIDDEN_BELOW, before=shares)
     facts = replace(facts, feature_form=form.name)
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(
         plan.shape, outcome.classifier.phi, record.class_names,
-        temperature=measured.temperature, form=form,
+        temperature=temperature, form=form,
     )  # fmt: skip
     save_models([model], folder)  # for runs that begin with it
     return Served(record, model)
@@ -192,11 +194,8 @@ def federated_facts(
         owners=len(owners),
         partition="folders",
         local=share_of_all(outcome),
-        graph={
-            "nodes": plan.num_nodes,
-            "features": joined[0].features,
-            "classes": joined[0].classes,
-        },
+        graph=({} if in_private(plan.config) else {"nodes": plan.num_nodes})
+        | {"features": joined[0].features, "classes": joined[0].classes},
         class_names=tuple(json.loads(joined[0].names)),
         per_owner=[owner_line(name, *known, outcome) for name, known in owners.items()],
         missed=missed,
@@ -204,8 +203,10 @@ def federated_facts(
     )
 
 
-def share_of_all(outcome: Outcome) -> float:
-    """Accuracy over all owners' test nodes."""
+def share_of_all(outcome: Outcome) -> float | None:
+    """Accuracy over all owners' test nodes; None in a private run, which does not ask."""
+    if outcome.tested is NO_HITS:
+        return None
     return share_of_hits(outcome.tested, outcome.view)
 
 

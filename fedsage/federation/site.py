@@ -11,7 +11,7 @@ from typing import Any
 from fedsage.checkpoint.owner import Keeper
 from fedsage.config import Config
 from fedsage.data.owned import Owned
-from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.federation.beginning import begin, begun_with, remember_start
 from fedsage.federation.columns import COLUMNS, column_squares, column_sums
 from fedsage.federation.consent import Decision, Terms, decision_on
@@ -20,13 +20,13 @@ from fedsage.federation.ledger import enter
 from fedsage.federation.outcome import save_outcome
 from fedsage.federation.policy import Policy, read_policy
 from fedsage.federation.proposal import Proposal, proposal_in
+from fedsage.federation.readying import check_private_run, new_masks, new_owner
 from fedsage.federation.steering import Steering
 from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.models.carried import Places
 from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.privacy.keys import threshold_of
 from fedsage.protocol.agreement import (
     Able,
     Agreement,
@@ -41,23 +41,25 @@ from fedsage.protocol.agreement import (
 )
 from fedsage.protocol.chain import AGREED, Ledger
 from fedsage.protocol.door import Door, Record
-from fedsage.protocol.letters import Abroad
-from fedsage.protocol.own_masks import Identity, Masks
+from fedsage.protocol.own_masks import Identity
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Open, Procedure, in_sums, procedure, procedures_in
-from fedsage.protocol.remembered import FILE as SUMS
-from fedsage.protocol.remembered import Remembered
+from fedsage.protocol.procedures import (
+    Open,
+    Procedure,
+    in_private,
+    in_sums,
+    procedure,
+    procedures_in,
+)
 from fedsage.protocol.wire import MOST_BYTES, decode
-from fedsage.rng import with_secret
 from fedsage.runs.earlier import Earlier, check_same_form
 from fedsage.runs.folder import SETTINGS
-from fedsage.tables.tables import Scale
+from fedsage.tables.tables import Scale, no_scale
 from fedsage.threads import dense_threads
 
 LONGEST_AGREEMENT = 1 << 20  # bytes of a message that may come before the agreement
 HELD, LOOK = 20.0, 0.2  # seconds that a question waits for the owner, and between two looks
 LEAVES = "what-leaves.txt"
-LINKS = "links.safetensors"  # what it gave and got by links, in all runs
 BEFORE = "before"  # the folder with the log of what was sent before a run was agreed
 
 
@@ -121,6 +123,7 @@ class Site:
         phase="evaluation",
         uses=Open,
         leaves="Before the run: whether you take part and, if not, the words you gave.",
+        private="no data",
     )
     def consent(self, agreement: Agreement) -> Consent:
         """Whether the owner takes part; waits a little for one who has to decide."""
@@ -135,7 +138,7 @@ class Site:
             return Consent(decided=False, yes=False, words="")
         return Consent(decided=True, yes=found.yes, words=found.words)
 
-    @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing)
+    @procedure(phase="evaluation", uses=Open, leaves=words_of_agreeing, private="no data")
     def agree(self, agreement: Agreement) -> Joined:
         """Accept the settings that the owner consents to, and say what will leave."""
         proposed = self.proposed(agreement)
@@ -159,12 +162,9 @@ class Site:
         self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
         nodes, weight = self.owned.num_nodes, 1.0
         if in_sums(config):
-            nodes, weight = min(nodes, told_nodes(config)), 0.0
-            if self.identity is None:
-                raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
-            least = max(self.policy.rules["fewest.owners"], threshold_of(self.identity.owners))
-            kept = Remembered(self.folder / SUMS)
-            self.door.masks = Masks(self.index, agreement.run, self.identity, least, kept)
+            most = 1 if in_private(config) else told_nodes(config)
+            nodes, weight = min(nodes, most), 0.0
+            self.door.masks = new_masks(self, config)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))
         features, names = self.owned.names
@@ -178,9 +178,11 @@ class Site:
         """The run that the server asks for, which the policy allows."""
         if self.config is not None:
             raise PrivacyError(f"Owner {self.name} has already agreed to this run.")
-        return proposal_in(
+        found = proposal_in(
             agreement, self.name, self.version, self.owned, self.policy, self.runs, self.secret,
         )  # fmt: skip
+        check_private_run(self, found)
+        return found
 
     def terms(self, proposed: Proposal) -> Terms:
         """What the owner is shown before it decides."""
@@ -210,7 +212,7 @@ class Site:
         before = [
             one
             for name, one in JOINING.items()
-            if (scaled or name not in columns) and one.when(plan.config)
+            if (scaled or name not in columns) and one.fits(plan.config)
         ]
         return [*before, *plan.asks.values()]
 
@@ -225,7 +227,7 @@ class Site:
         self.form = own_form(self.plan.config, sums, self.owned)
         return WordsFrom(self.form.first)
 
-    @procedure(phase="evaluation", uses=Open, binds=True)
+    @procedure(phase="evaluation", uses=Open, binds=True, private="no data")
     def receive_scale(self, scale: ColumnScale) -> Ready:
         """Scale the columns, give features their form, and get ready to train."""
         if self.form is None:
@@ -233,28 +235,12 @@ class Site:
         if self.earlier is not None:
             check_same_form(self.earlier, self.form)
         self.scale = Scale(scale.mean.numpy().copy(), scale.std.numpy().copy())
+        if in_private(self.plan.config):  # the ranges in the schema, which everybody knows
+            self.scale = no_scale(self.owned.num_numbers)
         graph = self.form.of_graph(self.owned.graph(self.scale))
-        owner = self.method.owner(self.index, graph, self.split, self.plan)
-        owner.seed = with_secret(self.plan.seed, self.secret)
-        if self.door.masks is not None:
-            owner.sum_masks = self.door.masks
-        if self.method.way(self.plan.config.mends_by).abroad:
-            owner.abroad = self.abroad()
         asks, folder = self.plan.asks.values(), self.folder / "checkpoint"
-        self._keeper = Keeper(owner, asks, folder, durable=True)
+        self._keeper = Keeper(new_owner(self, graph), asks, folder, durable=True)
         return Ready()
-
-    def abroad(self) -> Abroad:
-        """What this owner knows of others' nodes, and how it tells who they are."""
-        if self.identity is None:
-            raise PrivacyError(f"Owner {self.name} has no certificate to sign keys with.")
-        links = self.owned.known(self.identity.names)
-        if links is None:
-            raise ConfigError(
-                f"The run uses links between owners, but the schema of owner {self.name} does "
-                'not allow any. Add links = "known" to every owner\'s schema.'
-            )
-        return Abroad(links, self.identity, self.folder.name, self.folder.parent / LINKS)
 
     @property
     def keeper(self) -> Keeper:
@@ -264,19 +250,22 @@ class Site:
         return self._keeper
 
     @procedure(
-        phase="evaluation", uses=Open, leaves="After a restart: whether you can continue."
+        phase="evaluation",
+        uses=Open,
+        leaves="After a restart: whether you can continue.",
+        private="no data",
     )
     def able(self, step: Step) -> Able:
         """Whether the state at that point was kept."""
         return Able(self.keeper.has(phase_of(step), step.t, step.mended))
 
-    @procedure(phase="evaluation", uses=Open)
+    @procedure(phase="evaluation", uses=Open, private="no data")
     def restore(self, step: Step) -> Ready:
         """Return to this owner's state at that point."""
         self.keeper.restore(phase_of(step), step.t, step.mended)
         return Ready()
 
-    @procedure(phase="evaluation", uses=Open)
+    @procedure(phase="evaluation", uses=Open, private="no data")
     def finish(self, finish: Finish) -> Ready:
         """Write model, mended graph and predictions to this owner's disk only."""
         owner = self.keeper.owner

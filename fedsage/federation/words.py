@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsage.config import Config
 from fedsage.mending.subspace import STEPS
-from fedsage.protocol.procedures import Procedure, in_sums
+from fedsage.protocol.procedures import Procedure, in_private, in_sums
 
 NEVER = "Never: nodes, links, rows of features, single labels, predictions, your mended graph."
 OPEN = (
@@ -18,6 +18,14 @@ SUMS = (
     "The server sees sums over owners and nothing of yours alone: what is summed leaves under "
     "masks that cancel out in the sum. No noise is added to the sums. docs/security.md says "
     "what could be learned from them."
+)
+PRIVATE = (
+    "The server sees sums over owners with noise, and nothing of yours alone: what is summed "
+    "leaves under masks that cancel out in the sum. You add your share of the noise, from a "
+    "secret in your kit. What all of this together tells about one node (its features, its "
+    "label and its links) is bounded by ε = {epsilon:g} at δ = {delta:g}, for the server with "
+    "a third of the owners and for whoever gets the model. That you take part, and your "
+    "schema, are not covered. docs/privacy.md says what ε means."
 )
 
 
@@ -37,8 +45,15 @@ def what_leaves(
     lines = "\n".join(f"- {line}" for line in words)
     return (
         f"What leaves this site in this run ({config.run.method}, preset "
-        f"{config.run.preset}):\n{lines}\n{NEVER}\n{SUMS if in_sums(config) else OPEN}\n"
+        f"{config.run.preset}):\n{lines}\n{NEVER}\n{who_sees(config)}\n"
     )
+
+
+def who_sees(config: Config) -> str:
+    """Who can read what leaves, and what could be learned from it."""
+    if in_private(config):
+        return PRIVATE.format(epsilon=config.privacy.epsilon, delta=config.privacy.delta)
+    return SUMS if in_sums(config) else OPEN
 
 
 def words_of_agreeing(config: Config) -> str:
@@ -48,6 +63,8 @@ def words_of_agreeing(config: Config) -> str:
         "of classes, the name and kind of every column with two bytes of a checksum of its "
         "settings"
     )
+    if in_private(config):
+        return f"{about}."
     if in_sums(config):
         few = f"if it is fewer than {told_nodes(config)}"
         return f"{about}, and how many nodes you have {few}."

@@ -2,7 +2,8 @@
 
 A charge is on disk before the noisy sum that it pays for leaves, so that neither a kill nor a
 restart loses one. The ledger adds up over all runs, and refuses what would exceed the owner's
-budget or the ε of the run.
+budget or the ε of the run. A sum is paid for once: if the same is asked for again, the same
+answer tells nothing new, and another question in its place is refused.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A charge, the run that asked for it, and what it was for."""
+    """A charge, the run that asked for it, what it was for, and a checksum of the question."""
 
     run: str
     what: str
+    asked: str
     charge: Charge
 
 
@@ -62,43 +64,59 @@ class Ledger:
         *lines, _ = self.path.read_text().split("\n")  # the last is empty, or was cut off
         try:
             found = [json.loads(line) for line in lines]
-            return [Entry(e["run"], e["what"], Charge(**e["charge"])) for e in found]
+            return [
+                Entry(e["run"], e["what"], e["asked"], Charge(**e["charge"])) for e in found
+            ]
         except (ValueError, KeyError, TypeError, PrivacyError):
             raise ConfigError(
                 f"{self.path.name} in the owner's kit is damaged, so it is not known what its "
                 "nodes have cost so far. Restore it from a copy."
             ) from None
 
-    def charge(self, run: str, what: str, charge: Charge, limit: Budget | None = None) -> None:
+    def charge(
+        self, run: str, what: str, asked: str, charge: Charge, limit: Budget | None = None
+    ) -> None:
         """Write down a charge before its sum leaves; refuses one that exceeds a budget.
 
-        ``limit`` is the most that this run may cost.
+        ``asked`` is a checksum of the question; the same one is charged once. ``limit`` is the
+        most that this run may cost.
         """
         with nullcontext() if self.path is None else locked(self.path):
             before = self.entries()
-            self.check(before, run, [charge], limit)
-            self.add(Entry(run, what, charge))
+            paid = [one.asked for one in before if (one.run, one.what) == (run, what)]
+            if asked in paid:
+                return
+            if paid:
+                raise PrivacyError(
+                    f"The {what} of this run was answered already, and another question was "
+                    "put in its place. Nothing was sent."
+                )
+            self.check([*before, Entry(run, what, asked, charge)], run, limit)
+            self.add(Entry(run, what, asked, charge))
 
     def afford(self, run: str, charges: Sequence[Charge], limit: Budget | None = None) -> None:
-        """Refuse a run before it starts if its charges would exceed a budget."""
-        self.check(self.entries(), run, charges, limit)
+        """Refuse a run before it starts if all its charges would exceed a budget.
 
-    def check(
-        self, before: list[Entry], run: str, charges: Sequence[Charge], limit: Budget | None
-    ) -> None:
+        What it was charged already, before it was stopped, is among them.
+        """
+        others = [one for one in self.entries() if one.run != run]
+        self.check([*others, *(Entry(run, "", "", one) for one in charges)], run, limit)
+
+    def check(self, entries: Sequence[Entry], run: str, limit: Budget | None) -> None:
         """Refuse charges beyond the budget of the owner or of the run."""
-        own = [one.charge for one in before if one.run == run]
-        if limit is not None and limit.refuses(together([*own, *charges])):
+        own = together(one.charge for one in entries if one.run == run)
+        if limit is not None and limit.refuses(own):
             raise PrivacyError(
                 f"More was asked for than the run's ε = {limit.epsilon:g} pays for. Nothing "
                 "was sent. Start a new run."
             )
-        everything = together([*(one.charge for one in before), *charges])
+        everything = together(one.charge for one in entries)
         if self.budget is not None and self.budget.refuses(everything):
+            would = spent(everything, self.budget.delta)
             raise PrivacyError(
-                f"With this, all runs together would cost more than the owner's budget of "
-                f"ε = {self.budget.epsilon:g} at δ = {self.budget.delta:g}. Nothing was sent. "
-                "Only the owner can raise it."
+                f"With this run, all private runs together would cost ε = {would:.2f}, but the "
+                f"owner's budget is ε = {self.budget.epsilon:g} (δ = {self.budget.delta:g}). "
+                "Nothing was sent. Choose a smaller ε, or ask the owner."
             )
 
     def add(self, entry: Entry) -> None:
@@ -123,11 +141,6 @@ class Ledger:
         """The ε of all runs so far, or of one."""
         found = [one.charge for one in self.entries() if run in (None, one.run)]
         return spent(together(found), delta)
-
-    def answers(self, run: str, what: str) -> int:
-        """How many sums of one kind a run has been given."""
-        found = self.entries()
-        return sum(one.charge.times for one in found if (one.run, one.what) == (run, what))
 
 
 def together(charges: Iterable[Charge]) -> list[Charge]:

@@ -23,7 +23,6 @@ from fedsage.privacy.accountant import Charge, gap_of, honest, noise_for
 from fedsage.privacy.noise import Bits, discrete_gaussian
 from fedsage.shapes import Array
 
-REPEATS = 2  # rounds that may be asked for again after a restart; they are charged in advance
 COUNT = 3.0  # times as much noise on the number of nodes as in a round
 PART = 256  # units of one node in that number, so that its noise is fine enough
 CLIP = 0.3  # longest residual, of √2 at most
@@ -72,7 +71,7 @@ def terms_for(
             for size, reach, number in ((1.0, 2**FEWEST, coordinates), (COUNT, PART, 1))
         ]
         return (
-            Charge(noise, rate, rounds + REPEATS, gaps[0]),
+            Charge(noise, rate, rounds, gaps[0]),
             Charge(COUNT * noise, gap=gaps[1]),
         )
 

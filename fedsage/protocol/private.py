@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from fedsage.protocol.messages import Ask, Classifier, Form, Ints, OwnerId, mess
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Summed, in_private, procedure
+from fedsage.protocol.wire import encode
 from fedsage.shapes import Array, NodeIds
 
 
@@ -75,12 +77,10 @@ class Purse:
     limit: Budget | None = None
     unclaimed: bool = False
 
-    def pay(self, what: str, charge: Charge) -> int:
-        """Write down a charge; returns how often the same was paid for before."""
-        before = self.ledger.answers(self.run, what)
-        self.ledger.charge(self.run, what, charge, self.limit)
+    def pay(self, what: str, asked: str, charge: Charge) -> None:
+        """Write down a charge, unless the same question was paid for before."""
+        self.ledger.charge(self.run, what, asked, charge, self.limit)
         self.unclaimed = True
-        return before
 
     def receipt(self) -> bool:
         """Whether something was paid for since the last receipt."""
@@ -102,13 +102,29 @@ class PrivateOwner(DataOwner):
         super().__init__(owner, graph, split, plan, mended)
         how = plan.config.privacy
         self.purse = Purse(limit=Budget(how.epsilon, how.delta))
-        self.key = b""  # of its noise; if empty, made from its seed, as in simulations
         self.rows: dict[int, Int[Array, "n k"]] = {}  # as whole numbers, by their bits
+        self.checksums: dict[int, bytes] = {}  # of these
         self._home: Home | None = None
 
-    def bits(self, *about: str | int) -> Bits:
-        """Secret bits for one purpose."""
-        return Bits(self.key or f"noise of owner {self.id}, {self.seed}".encode(), *about)
+    def paid(self, what: str, charge: Charge, question: bytes, data: bytes) -> Bits:
+        """Pay for a sum; returns secret bits for its noise, and for drawing nodes.
+
+        They follow from the owner's secret, the run, the question and the data it is about:
+        the same question gets the same answer, and no noise is ever used for another one.
+        Without a secret, as in simulations, they follow from the seed of the run.
+        """
+        asked = sha256(question + sha256(data).digest() + repr(terms_of(self.plan)).encode())
+        self.purse.pay(what, asked.hexdigest(), charge)
+        run = self.purse.run if self.seed != self.plan.seed else ""
+        secret = f"noise of owner {self.id}, {self.seed}".encode()
+        return Bits(secret, run, what, asked.hexdigest())
+
+    def records(self, a: int) -> Int[Array, "n k"]:
+        """Its training nodes as whole numbers of so many bits."""
+        if a not in self.rows:
+            found = records(self.plan, self.graph, self.split.train, 2**a)
+            self.rows, self.checksums = {a: found}, {a: sha256(found.tobytes()).digest()}
+        return self.rows[a]
 
     @property
     def home(self) -> Home:
@@ -176,9 +192,9 @@ def form_of_gradient(plan: Plan) -> dict[str, Form]:
 def noisy_count(owner: PrivateOwner, ask: Ask) -> NoisyCount:
     """The number of training nodes, which one node changes by one."""
     terms = terms_of(owner.plan)
-    bits = owner.bits("count", owner.purse.pay("count", terms.count))
-    variance = terms.variance(COUNT * terms.noise, PART)
     nodes = np.array([PART * len(owner.split.train)])
+    bits = owner.paid("count", terms.count, encode(ask), nodes.tobytes())
+    variance = terms.variance(COUNT * terms.noise, PART)
     return NoisyCount(int(noisy(nodes, variance, bits)[0]))
 
 
@@ -201,15 +217,19 @@ def noisy_gradient(owner: PrivateOwner, asked: Weights) -> NoisyGradient:
             f"Weights of shape {tuple(asked.weights.shape)} were sent, but {size_of(plan)} "
             "was agreed. Nothing was sent."
         )
-    again = owner.purse.pay(f"round {asked.t}", replace(terms.rounds, times=1))
-    bits = owner.bits("round", asked.t, again)
+    if not 0 <= asked.t < terms.rounds.times:
+        raise PrivacyError(
+            f"Round {asked.t + 1} was asked for, but {terms.rounds.times} were agreed. Nothing "
+            "was sent."
+        )
     a, b = terms.bits(asked.count)
-    train = owner.split.train
-    if a not in owner.rows:
-        owner.rows = {a: records(plan, owner.graph, train, 2**a)}
-    drawn = bits.chosen(len(train), terms.rounds.rate)
+    rows, y = owner.records(a), owner.graph.y[owner.split.train]
+    held = owner.checksums[a] + y.tobytes()
+    once = replace(terms.rounds, times=1)
+    bits = owner.paid(f"round {asked.t + 1}", once, encode(asked), held)
+    drawn = bits.chosen(len(y), terms.rounds.rate)
     weights = asked.weights.double().numpy()
-    total = summed_gradient(owner.rows[a][drawn], owner.graph.y[train][drawn], weights, a, b)
+    total = summed_gradient(rows[drawn], y[drawn], weights, a, b)
     found = noisy(total, terms.variance(terms.noise, 2 ** (a + b)), bits)
     return NoisyGradient(torch.from_numpy(found.astype(np.int32)))  # in the ring of 32 bits
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.accountant import honest
-from fedsage.privacy.records import BIAS, CLIP, PART, SHARPNESS
+from fedsage.privacy.records import BIAS, PART, SHARPNESS
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Classifier
 from fedsage.protocol.plan import Plan
@@ -93,8 +93,8 @@ def forecast(plan: Plan, count: int) -> str | None:
     )
 
 
-def step(exchange: Exchange, at: Descent, t: int) -> float:
-    """One round: ask for the noisy sum, and move; returns the length of the mean gradient."""
+def step(exchange: Exchange, at: Descent, t: int) -> None:
+    """One round: ask for the noisy sum, and move."""
     plan, terms = exchange.plan, terms_of(exchange.plan)
     rounds, rate = plan.config.classifier.rounds_c, terms.rounds.rate
     sent = torch.from_numpy(at.weights.astype(np.float32))
@@ -106,7 +106,6 @@ def step(exchange: Exchange, at: Descent, t: int) -> float:
     at.weights = at.weights + eta * at.speed
     if t >= rounds * (1 - AVERAGED):
         at.added, at.number = at.added + at.weights, at.number + 1
-    return float(np.linalg.norm(gradient)) * CLIP
 
 
 def classifier_of(plan: Plan, at: Descent) -> Classifier:

@@ -173,6 +173,10 @@ class Procedure(Generic[Party, Request, Reply]):
         """The message that answers."""
         return self.types[1]
 
+    def fits(self, config: Config) -> bool:
+        """Whether a run with these settings may ask for it."""
+        return self.when(config) and not (in_private(config) and self.private == "never")
+
     @property
     def by_round(self) -> bool:
         """Whether its state is kept every round; then it ends the owner's round."""

@@ -19,7 +19,7 @@ class RoundRecord:
 
     phase: Literal["mending", "training"]
     t: int
-    loss: float  # mean over owners
+    loss: float | None  # mean over owners; None in a private run, which does not ask for it
     validation: float | None  # accuracy of the averaged classifier on validation nodes
     classifier: Classifier | None = None  # after this round, if there is one
     terms: dict[str, float] = field(default_factory=dict)  # of the loss, if it has several

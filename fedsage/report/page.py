@@ -76,6 +76,8 @@ def where_of(result: Mapping[str, Any]) -> str:
 
 def size_text(result: Mapping[str, Any]) -> str:
     """The size of the graph, as far as it is known."""
+    if "nodes" not in result["graph"]:  # a private run between machines
+        return "a number of nodes that nobody was told, each with its owner"
     nodes = counted(result["graph"]["nodes"], "node")
     if is_federated(result):
         return f"{nodes}, each with its owner"

@@ -39,8 +39,10 @@ def at_owners(measured: Sequence[Measured], least: int, class_names: Sequence[st
     A class with fewer test nodes than that has no recall, and one that is predicted less often
     no precision. Means over classes are over all of them.
     """
+    if not measured:
+        return NOTHING
     counts: Int[Array, "d_y d_y"] = np.sum([one.confusion for one in measured], axis=0)
-    if not measured or not counts.sum():
+    if not counts.sum():
         return NOTHING
     true, predicted = counts.sum(axis=1), counts.sum(axis=0)
     errors = [one.calibration_error for one in measured]

@@ -19,8 +19,8 @@ class HistoryLine:
 
     phase: str
     round: int
-    loss: float
-    validation: float | None  # none yet while graphs are mended
+    loss: float | None  # none in a private run, which does not ask for it
+    validation: float | None  # the same; none yet while graphs are mended
     bytes: dict[str, int]  # up and down, of this phase so far
     seconds: float  # since training began
     owner: int | None = None  # whose local model, where every owner trains its own
@@ -69,13 +69,13 @@ class Event:
         return self.history.round
 
     @property
-    def loss(self) -> float:
-        """The mean loss over owners."""
+    def loss(self) -> float | None:
+        """The mean loss over owners; None in a private run."""
         return self.history.loss
 
     @property
     def validation(self) -> float | None:
-        """The shared classifier's accuracy on all validation nodes; None while mending."""
+        """The shared classifier's accuracy on all validation nodes, if owners are asked."""
         return self.history.validation
 
     @property

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError
-from fedsage.graph.partition import Partition
 from fedsage.mending.way import Way
 from fedsage.methods import Method, fedsage, privately
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.private import PrivateOwner
+from fedsage.tables.kinds import kind_of
+from fedsage.tables.schema import Schema
 
 
 def as_private(method: Method) -> Method:
@@ -25,12 +26,16 @@ def as_private(method: Method) -> Method:
     return replace(method, train=privately, owner=PrivateOwner)
 
 
-def check_scale(owners: Partition) -> None:
-    """Refuse columns of numbers: their scale is made of all nodes, and no noise covers it."""
-    if owners.tables and (count := len(owners.tables[1].mean)):
+def check_columns(schema: Schema | None) -> None:
+    """Refuse columns whose scale is made of all nodes: no noise covers it."""
+    held = schema.held_as("numbers") if schema else ()
+    if names := [one.name for one in held if kind_of(one).needs_scale(one)]:
+        few = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
         raise ConfigError(
-            f"The tables have {count} columns of numbers, whose scale would tell what no noise "
-            "covers. Make them categories, leave them out, or use --privacy sums."
+            f"Columns {few} are scaled by their mean over all nodes, which no noise covers. "
+            "Give each a range that everybody may know, e.g. range = [0, 120] (with dates, two "
+            'days; yes and no need missing = "refused"), make it a category, or use --privacy '
+            "sums."
         )
 
 

@@ -91,7 +91,7 @@ class RunRecord:
     model_sha256: str
     out: str | None
     round: int  # whose classifier was kept; for local models the mean
-    validation: float  # its accuracy on validation nodes, at the owners
+    validation: float | None  # its accuracy on validation nodes, at the owners, if asked for
     validation_global: float | None  # the same, queried on the whole graph: for tuning
     risk: float | None  # aggregated risk of Sec. 3.1 on test nodes
     class_names: tuple[str, ...]
@@ -174,7 +174,7 @@ def record_of(
         model_sha256=sha256_of(all_parameters(outcomes)),
         out=str(facts.out) if facts.out else None,
         round=round(float(np.mean([outcome.round for outcome in outcomes]))),
-        validation=float(np.mean([outcome.validation for outcome in outcomes])),
+        validation=mean_validation(outcomes),
         validation_global=facts.validation_global,
         risk=evaluated.risk if evaluated else None,
         class_names=facts.class_names,
@@ -192,6 +192,12 @@ def record_of(
         models=facts.models,
         **vars_of(at_owners(facts.measured, facts.least, facts.class_names), evaluated),
     )
+
+
+def mean_validation(outcomes: Sequence[Outcome]) -> float | None:
+    """Accuracy on validation nodes, a mean over local models; None if nobody was asked."""
+    known = [one.validation for one in outcomes if one.validation is not None]
+    return float(np.mean(known)) if known else None
 
 
 def average_local(setup: Setup, local: Sequence[float | None]) -> float | None:

@@ -56,7 +56,7 @@ class History(list[HistoryLine]):
     def _repr_html_(self) -> str:
         """The last rounds as a table, for notebooks."""
         rows = [
-            [line.phase, str(line.round), f"{line.loss:.4f}", share(line.validation)]
+            [line.phase, str(line.round), share(line.loss), share(line.validation)]
             for line in self[-SHOWN:]
         ]
         return html_table(repr(self), ["phase", "round", "loss", "validation"], rows)
@@ -81,12 +81,13 @@ def row_of(line: HistoryLine) -> dict[str, Any]:
 
 def state_of(line: HistoryLine) -> str:
     """The numbers of a round in words."""
-    known = "" if line.validation is None else f", validation {line.validation:.3f}"
-    return f"loss {line.loss:.3f}{known}"
+    known = {"loss": line.loss, "validation": line.validation}
+    words = [f"{name} {value:.3f}" for name, value in known.items() if value is not None]
+    return ", ".join(words) or f"round {line.round + 1}"
 
 
 def share(value: float | None) -> str:
-    """An accuracy with four digits; a dash where there is none."""
+    """A number with four digits; a dash where there is none."""
     return "–" if value is None else f"{value:.4f}"
 
 

@@ -38,7 +38,7 @@ from fedsage.runs.checks import (
     fitting,
 )
 from fedsage.runs.earlier import begun_with
-from fedsage.runs.private import as_private, check_private, check_scale
+from fedsage.runs.private import as_private, check_columns, check_private
 
 TRAINING = procedures_in(
     DataOwner.__module__,
@@ -87,8 +87,8 @@ def prepare(
     splits = [
         owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
     ]
-    if in_private(config):
-        check_scale(owners)
+    if in_private(config) and owners.tables:
+        check_columns(owners.tables[0])
     check_device(config.run.device)
     check_kernel(config, owners)
     check_whole(owners, graph)
@@ -174,9 +174,7 @@ def plan_of(
 
         (check_private if in_private(config) else check_hidden)(config, way)
         given |= procedures_in(make_keys.module)
-    asks = {name: one for name, one in given.items() if one.when(config)}
-    if in_private(config):
-        asks = {name: one for name, one in asks.items() if one.private != "never"}
+    asks = {name: one for name, one in given.items() if one.fits(config)}
     for one in asks.values():
         one.words(config)  # refuses a procedure that does not say what leaves
     return Plan(

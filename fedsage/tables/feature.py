@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -38,6 +39,7 @@ class Feature:
     yes: tuple[str, ...] = ()  # words of a boolean, beside the usual ones
     no: tuple[str, ...] = ()
     columns: int = 64  # that the words of a text are hashed into
+    range: tuple[float, ...] | tuple[str, ...] = ()  # smallest and largest, which all may know
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,31 @@ def whole(default: int, least: int, most: int) -> Setting:
         return default
 
     return Setting(default, read)
+
+
+def limits(value: object, where: str, problems: Problems) -> tuple[float, ...]:
+    """Two numbers, the smaller first."""
+    given = value if isinstance(value, list) else []
+    plain = all(isinstance(one, int | float) and not isinstance(one, bool) for one in given)
+    if len(given) == 2 and plain and -math.inf < given[0] < given[1] < math.inf:
+        return tuple(map(float, given))
+    remedy = "Write the smallest and the largest value: [0, 120]."
+    problems.add("schema", where, f"is {value!r}", remedy)
+    return ()
+
+
+def days(value: object, where: str, problems: Problems) -> tuple[str, ...]:
+    """Two days, the earlier first."""
+    given = value if isinstance(value, list) else []
+    try:
+        first, last = (datetime.date.fromisoformat(str(one)) for one in given)
+        if first < last:
+            return first.isoformat(), last.isoformat()
+    except ValueError:
+        pass
+    remedy = 'Write the first and the last day: ["2000-01-01", "2029-12-31"].'
+    problems.add("schema", where, f"is {value!r}", remedy)
+    return ()
 
 
 def names_of(content: object, where: str, problems: Problems) -> tuple[str, ...]:

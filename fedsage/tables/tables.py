@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float64, Int
 from scipy.sparse import csr_array, hstack
 
 from fedsage.errors import DataError
@@ -57,6 +57,12 @@ class Tables:
     def num_nodes(self) -> int:
         """|V|."""
         return len(self.ids)
+
+    @property
+    def scaled(self) -> Bool[Array, " numbers"]:
+        """Which columns of numbers need their mean and deviation over all owners."""
+        held = self.schema.held_as("numbers")
+        return np.array([kind_of(one).needs_scale(one) for one in held], bool)
 
     @property
     def sha256(self) -> str:
@@ -113,19 +119,29 @@ class Scale:
     std: Float64[Array, " numbers"]
 
 
+def no_scale(numbers: int) -> Scale:
+    """For columns that need no mean and no deviation."""
+    return Scale(np.zeros(numbers), np.ones(numbers))
+
+
 def column_sums(
     tables: Tables,
 ) -> tuple[Float64[Array, " numbers"], Float64[Array, " numbers"]]:
-    """The number of filled cells in each column of numbers, and their sum."""
-    filled = ~np.isnan(tables.numbers)
-    return filled.sum(axis=0).astype(np.float64), np.nansum(tables.numbers, axis=0)
+    """The number of filled cells in each column of numbers, and their sum.
+
+    Both are 0 for columns that are not scaled by them.
+    """
+    needed = tables.scaled
+    count = (~np.isnan(tables.numbers)).sum(axis=0).astype(np.float64)
+    return np.where(needed, count, 0.0), np.where(needed, np.nansum(tables.numbers, axis=0), 0)
 
 
 def column_squares(
     tables: Tables, mean: Float64[Array, " numbers"]
 ) -> Float64[Array, " numbers"]:
     """The sum of squared distances from ``mean`` in each column of numbers."""
-    return np.nansum(np.square(tables.numbers - mean), axis=0)
+    found = np.nansum(np.square(tables.numbers - mean), axis=0)
+    return np.where(tables.scaled, found, 0.0)
 
 
 def mean_of(

@@ -187,7 +187,8 @@ def test_every_kit_has_a_secret_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("names", "levels"), [(NAMES, {"sums"}), (NAMES[:2], {"open", "sums"})]
+    ("names", "levels"),
+    [(NAMES, {"sums", "private"}), (NAMES[:2], {"open", "sums", "private"})],
 )
 def test_kits_of_three_owners_insist_on_sums(
     names: tuple[str, ...], levels: set[str], tmp_path: Path

@@ -17,7 +17,6 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import privately
 from fedsage.privacy.accountant import spent
-from fedsage.privacy.records import REPEATS
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.masking import make_keys
 from fedsage.protocol.messages import Ask
@@ -32,7 +31,6 @@ from fedsage.protocol.private import (
 from fedsage.protocol.procedures import PROCEDURES
 from fedsage.protocol.server import average
 from fedsage.runs.setup import Setup, prepare
-from fedsage.tables.tables import Scale
 from tests.protocol.test_hidden_sums import Vanishing
 from tests.small import SMALL, owners_of
 
@@ -91,20 +89,26 @@ def test_all_that_left_is_in_the_ledger_and_costs_no_more_than_agreed(graph, own
 def test_more_rounds_than_were_paid_for_are_refused(graph, owners):
     setup = private_setup(graph, owners)
     exchange = exchange_of(setup)
-    for t in range(ROUNDS + REPEATS):
-        exchange.sum(noisy_gradient, Weights(t, 36, zeros(setup)))
     exchange.sum(noisy_count, Ask(0))
+    for t in range(ROUNDS):
+        exchange.sum(noisy_gradient, Weights(t, 36, zeros(setup)))
+    with pytest.raises(PrivacyError, match=f"{ROUNDS} were agreed"):
+        exchange.sum(noisy_gradient, Weights(ROUNDS, 36, zeros(setup)))
+    purse = exchange.engine.keepers[0].owner.purse
     with pytest.raises(PrivacyError, match="the run's ε"):
-        exchange.sum(noisy_gradient, Weights(0, 36, zeros(setup)))
+        purse.pay("one more", "anything", replace(terms_of(setup.plan).rounds, times=1))
 
 
-def test_the_same_question_gets_new_noise_each_time(graph, owners):
+def test_the_same_question_gets_the_same_answer_and_another_is_refused(graph, owners):
     setup = private_setup(graph, owners)
     owner = owners_of(setup)[0]
     asked = Weights(0, 36, zeros(setup))
     first, second = (noisy_gradient(owner, asked).total for _ in range(2))
-    assert not torch.equal(first, second)
-    assert torch.equal(noisy_gradient(owners_of(setup)[0], asked).total, first)  # by its seed
+    assert torch.equal(first, second) and len(owner.purse.ledger.entries()) == 1
+    with pytest.raises(PrivacyError, match="another question"):
+        noisy_gradient(owner, Weights(0, 36, zeros(setup) + 0.1))
+    third = noisy_gradient(owner, Weights(1, 36, zeros(setup))).total
+    assert not torch.equal(first, third)  # the same sum in another round has other noise
 
 
 def test_the_door_lets_out_no_reply_that_was_not_paid_for(graph, owners):
@@ -182,12 +186,6 @@ def test_what_no_noise_covers_is_refused_in_words(method, settings, words, graph
         fs.run(owners, method, privacy="private", settings=settings)
 
 
-def test_columns_of_numbers_are_refused_because_their_scale_is_not_paid_for(graph, owners):
-    scale = Scale(np.zeros(2), np.ones(2))
-    with pytest.raises(ConfigError, match="2 columns of numbers"):
-        private_setup(graph, replace(owners, tables=(None, scale)))
-
-
 def test_a_run_says_what_it_costs_and_resumes_to_the_bit(graph, owners, tmp_path):
     def go(**more: Any) -> fs.RunResult:
         return fs.run(
@@ -212,3 +210,5 @@ def test_a_run_says_what_it_costs_and_resumes_to_the_bit(graph, owners, tmp_path
     again = go(out=tmp_path / "stopped", resume=True)
     assert again.record.model_sha256 == whole.record.model_sha256
     assert whole.record.accuracy["local"] is not None
+    assert whole.record.validation is None  # nobody was asked
+    assert all(line.loss is None for line in whole.history)

@@ -65,6 +65,15 @@ class Kind(ABC):
     def guess(self, column: Column, fewest: int) -> Guessed | None:
         """What the column is if it may be of this kind; words fewer rows have are not shown."""
 
+    def bounds(self, feature: Feature) -> tuple[float, float] | None:
+        """The range of its numbers as they are held, if the schema gives one."""
+        return None
+
+    def needs_scale(self, feature: Feature) -> bool:
+        """Whether its columns of X depend on the mean or the deviation over all owners."""
+        filled = feature.missing != "refused"
+        return self.bounds(feature) is None and (feature.scaling == "standard" or filled)
+
     def nonzero(self, feature: Feature) -> int:
         """About how many of its columns of X are not zero in a row."""
         return 1
@@ -105,9 +114,20 @@ def with_mark(names: list[str], feature: Feature) -> list[str]:
 
 
 def scaled(
-    column: Float64[Array, " V"], feature: Feature, mean: float, std: float
+    column: Float64[Array, " V"],
+    feature: Feature,
+    mean: float,
+    std: float,
+    bounds: tuple[float, float] | None,
 ) -> Float64[Array, "V 1"]:
-    """Numbers scaled as their feature says; an empty cell becomes the mean."""
+    """Numbers scaled as their feature says; an empty cell becomes the mean.
+
+    With a range, numbers beyond it are moved to its ends, and it takes the place of mean and
+    deviation: it becomes -1 to 1.
+    """
+    if bounds is not None:
+        low, high = bounds
+        column, mean, std = np.clip(column, low, high), (low + high) / 2, (high - low) / 2
     filled = np.where(np.isnan(column), mean, column)
     if feature.scaling == "standard":
         filled = (filled - mean) / std

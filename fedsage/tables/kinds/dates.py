@@ -10,7 +10,15 @@ import numpy as np
 from jaxtyping import Float64
 
 from fedsage.shapes import Array
-from fedsage.tables.feature import Feature, KindName, Setting, day, names_of, some_of
+from fedsage.tables.feature import (
+    Feature,
+    KindName,
+    Setting,
+    day,
+    days,
+    names_of,
+    some_of,
+)
 from fedsage.tables.kinds.base import Guessed, Kind, marked, missing_in, scaled, with_mark
 from fedsage.tables.kinds.numbers import FILL_IN, MISSING, SCALING
 
@@ -38,8 +46,15 @@ class Date(Kind):
         "since": day(SINCE),
         "cyclic": some_of(*PERIOD),
         "formats": Setting((), names_of),
+        "range": Setting((), days),
     }
     example = 'admitted = { kind = "date", cyclic = ["year"] }'
+
+    def bounds(self, feature: Feature) -> tuple[float, float] | None:
+        """Its range, in days since the agreed day."""
+        start = datetime.date.fromisoformat(feature.since)
+        found = [(datetime.date.fromisoformat(str(one)) - start).days for one in feature.range]
+        return (float(found[0]), float(found[1])) if found else None
 
     def width_names(self, feature: Feature) -> list[str]:
         """The days, then two names for each cyclic part."""
@@ -68,10 +83,10 @@ class Date(Kind):
     ) -> Array:
         """Days, scaled; sine and cosine are 0 where a cell is empty."""
         empty = np.isnan(values)
-        days = np.where(empty, 0.0, values) + since_monday(feature.since)
-        blocks = [scaled(values, feature, mean, std)]
+        day = np.where(empty, 0.0, values) + since_monday(feature.since)
+        blocks = [scaled(values, feature, mean, std, self.bounds(feature))]
         for part in feature.cyclic:
-            angle = 2 * np.pi * phase_of(days, part)
+            angle = 2 * np.pi * phase_of(day, part)
             both = np.stack([np.sin(angle), np.cos(angle)], axis=1)
             blocks.append(np.where(empty[:, None], 0.0, both))
         return marked(np.concatenate(blocks, axis=1), empty, feature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from fedsage.shapes import Array
-from fedsage.tables.feature import Feature, KindName, Setting, names_of, one_of
+from fedsage.tables.feature import Feature, KindName, Setting, limits, names_of, one_of
 from fedsage.tables.kinds.base import Guessed, Kind, marked, missing_in, scaled, with_mark
 from fedsage.tables.problems import all_alike
 
@@ -32,8 +33,15 @@ class Number(Kind):
     """A measurement such as 36.6, scaled by mean and deviation over all owners."""
 
     name: ClassVar[KindName] = "number"
-    settings: ClassVar = {"scaling": SCALING, "missing": MISSING}
+    settings: ClassVar = {
+        "scaling": SCALING, "missing": MISSING, "range": Setting((), limits),
+    }  # fmt: skip
     example = 'age = { kind = "number" }'
+
+    def bounds(self, feature: Feature) -> tuple[float, float] | None:
+        """Its range."""
+        found = [float(one) for one in feature.range]
+        return (found[0], found[1]) if found else None
 
     def width_names(self, feature: Feature) -> list[str]:
         """Its own name."""
@@ -50,7 +58,8 @@ class Number(Kind):
         self, values: Float64[Array, " V"], feature: Feature, mean: float, std: float
     ) -> Array:
         """One column, scaled."""
-        return marked(scaled(values, feature, mean, std), np.isnan(values), feature)
+        found = scaled(values, feature, mean, std, self.bounds(feature))
+        return marked(found, np.isnan(values), feature)
 
     def cells(self, values: Float64[Array, " V"], feature: Feature) -> Sequence[str] | Array:
         """The numbers."""
@@ -81,6 +90,11 @@ class Count(Number):
 
     name: ClassVar[KindName] = "count"
     example = 'visits = { kind = "count" }'
+
+    def bounds(self, feature: Feature) -> tuple[float, float] | None:
+        """The logarithms of its range, as those of counts."""
+        found = super().bounds(feature)
+        return (math.log1p(max(found[0], 0)), math.log1p(max(found[1], 1))) if found else None
 
     def read(self, column: Column, feature: Feature) -> Float64[Array, " V"]:
         """log(1 + n); NaN where a cell is empty."""
@@ -121,6 +135,10 @@ class Boolean(Kind):
         "no": Setting((), names_of),
     }
     example = 'smoker = { kind = "boolean", missing = "indicator" }'
+
+    def needs_scale(self, feature: Feature) -> bool:
+        """Only for empty cells, which become the share of yes."""
+        return feature.missing != "refused"
 
     def width_names(self, feature: Feature) -> list[str]:
         """Its own name."""

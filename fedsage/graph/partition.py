@@ -15,7 +15,7 @@ from fedsage.graph.arrays import frozen
 from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import KnownLinks
-from fedsage.graph.split import Split, split_labels
+from fedsage.graph.split import Split, split_each, split_labels
 from fedsage.readable import counted, html_table, owners_of
 from fedsage.shapes import Array, NodeIds
 
@@ -42,10 +42,19 @@ class Partition:
         """The number of owners, M."""
         return len(self.subgraphs)
 
-    def split_of(self, owner: int, train: float, val: float, seed: int) -> Split:
-        """An owner's own split, or one that is drawn by ``seed`` where it has none."""
-        own = self.splits[owner] if self.splits else None
-        return own or split_labels(self.subgraphs[owner].y, train, val, seed, owner)
+    def split_of(
+        self, owner: int, train: float, val: float, seed: int, by_id: bool = False
+    ) -> Split:
+        """An owner's own split, or one that is drawn by ``seed`` where it has none.
+
+        ``by_id`` draws every node by itself, as owners of a private run do.
+        """
+        if own := self.splits[owner] if self.splits else None:
+            return own
+        y = self.subgraphs[owner].y
+        if by_id:
+            return split_each(y, self.ids_of(owner), train, val, seed, owner)
+        return split_labels(y, train, val, seed, owner)
 
     def ids_of(self, owner: int) -> Sequence[str]:
         """What an owner calls its nodes; by default, their index in G."""

@@ -84,8 +84,10 @@ def prepare(
     chosen, way, by_name = chosen_by_name(config, method)
     owners = with_splits(owners, data.split)
     seeds = own_seeds(seed, secrets, owners.num_owners)
+    by_id = in_private(config) and owners.how == "folders"  # as between machines
     splits = [
-        owners.split_of(i, data.train, data.val, seeds[i]) for i in range(owners.num_owners)
+        owners.split_of(i, data.train, data.val, seeds[i], by_id)
+        for i in range(owners.num_owners)
     ]
     if in_private(config) and owners.tables:
         check_columns(owners.tables[0])

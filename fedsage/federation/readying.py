@@ -9,6 +9,7 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.federation.policy import Policy
 from fedsage.federation.proposal import Proposal
+from fedsage.graph.forms import RAW
 from fedsage.graph.graph import Graph
 from fedsage.privacy.accountant import honest
 from fedsage.privacy.keys import threshold_of
@@ -72,7 +73,8 @@ def abroad_of(site: Site) -> Abroad:
             f"The run uses links between owners, but the schema of owner {site.name} does "
             'not allow any. Add links = "known" to every owner\'s schema.'
         )
-    return Abroad(links, identity, site.folder.name, site.runs / LINKS)
+    kept, form = site.runs / LINKS, site.form or RAW
+    return Abroad(links, identity, site.folder.name, kept, form)
 
 
 def ledger_of(policy: Policy, ours: Path) -> Ledger:

@@ -10,6 +10,11 @@ random numbers r ≠ 0, s, w and w' modulo a prime. They send r·a + w and r·s�
 with b. The differences are r·(a − b) and r·s·(a − b), whose ratio is s. If a = b both are zero
 and s stays hidden; if not, the first is a random number other than zero. So a receiver learns
 s, or that a = b, and nothing else about the sketches. The mask is made of the s of all tests.
+
+This is conditional disclosure of secrets for the predicate a ≠ b (Gertner, Ishai, Kushilevitz
+and Malkin, 1998), with keys that j and k have in common. Whoever has such a key and the numbers
+of the other one can compute the other one's sketches: a receiver who colludes with j or k. The
+sum of two rows is open to them anyway; a sum of more is not, and must not be locked so.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError
+from fedsage.graph.forms import RAW, FeatureForm
 from fedsage.graph.known import KnownLinks
 from fedsage.privacy.keys import agreed, new_secret, public_key, sealed, unsealed
 from fedsage.privacy.sums import Whole
@@ -63,6 +64,7 @@ class Abroad:
     identity: Identity
     run: str
     memory: Path | None = None  # where it keeps what it gave and got, from run to run
+    form: FeatureForm = RAW  # that features have
 
     def name_of(self, owner: OwnerId) -> str:
         """What an owner is called in all runs."""

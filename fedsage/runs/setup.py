@@ -242,7 +242,7 @@ def introduce_links(setup: Setup, owners: Sequence[DataOwner]) -> None:
         )
     identities = known_keys(range(len(owners)))
     for owner, links in zip(owners, known, strict=True):
-        owner.abroad = Abroad(links, identities[owner.id], RUN)
+        owner.abroad = Abroad(links, identities[owner.id], RUN, form=setup.form)
 
 
 def whole_owner(setup: Setup) -> DataOwner:

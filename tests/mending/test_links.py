@@ -7,15 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
+from fedsage.audit.attacks.link_sums import members_of, told_apart
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.engines.simulated import hide_sums, known_keys
 from fedsage.errors import ConfigError, PrivacyError
+from fedsage.graph.forms import RAW
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import UNKNOWN
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.links.groups import ALONE, safe_groups
-from fedsage.mending.links.parts import GroupsAsked, bounded, may_be_summed
+from fedsage.mending.links.parts import GroupsAsked
+from fedsage.mending.links.rows import (
+    may_be_summed,
+    summed_rows,
+    usual_values,
+    words_from,
+)
 from fedsage.mending.links.shown import Shown
 from fedsage.mending.links.steps import (
     by_links,
@@ -56,19 +65,19 @@ def members(owner: DataOwner) -> dict[int, list[int]]:
     return found
 
 
-def summed_rows(parts: Partition) -> dict[int, np.ndarray]:
+def rows_of(parts: Partition) -> dict[int, np.ndarray]:
     """The row of each node of G as it is summed."""
     return {
         int(v): row
         for ids, part in zip(parts.nodes, parts.subgraphs, strict=True)
-        for v, row in zip(ids, bounded(part.x).toarray(), strict=True)
+        for v, row in zip(ids, summed_rows(part.x, 0).toarray(), strict=True)
     }
 
 
 def test_a_link_gets_the_mean_of_the_group_of_its_other_end(
     graph: Graph, parts: Partition
 ) -> None:
-    summed = summed_rows(parts)
+    summed = rows_of(parts)
     for owner in linked(graph, parts):
         held, sets = work(owner).held, members(owner)
         assert len(held.means) > 5
@@ -77,6 +86,7 @@ def test_a_link_gets_the_mean_of_the_group_of_its_other_end(
             assert len(found) == 1
             if found != {ALONE}:  # two owners' rows were alike
                 truth = sum(summed[u] for u in nodes) / len(nodes)
+                truth = truth * usual_values(owner.graph.x, 0)
                 np.testing.assert_allclose(held.means[found.pop()], truth, atol=1e-3)
 
 
@@ -318,7 +328,12 @@ def elsewhere(asked: GroupsAsked) -> GroupsAsked:
     return replace(asked, members=torch.from_numpy(members))
 
 
-@pytest.mark.parametrize("change", [alone, twice, exaggerated, elsewhere])
+def with_values(asked: GroupsAsked) -> GroupsAsked:
+    """Sums of the values of words."""
+    return replace(asked, words=asked.words + 1)
+
+
+@pytest.mark.parametrize("change", [alone, twice, exaggerated, elsewhere, with_values])
 def test_sums_that_would_show_rows_are_refused(
     graph: Graph,
     parts: Partition,
@@ -456,7 +471,7 @@ def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:
     x = np.array([[1e6, -3.0, 0.0], [-1e6, 0.5, 0.25]], np.float32)
     members = torch.tensor([[0, 0], [0, 1]], dtype=torch.int32)
     parties = torch.tensor([[0, 0, 2], [0, 1, 1]], dtype=torch.int32)
-    asked = GroupsAsked(members, parties, exponent_of(x))
+    asked = GroupsAsked(members, parties, exponent_of(x), 3)
     parts = parts_of(own_sums(x, asked), asked)
     found = means_of(parts, asked.exponent)
     unit = 2.0 ** (asked.exponent - 14)
@@ -472,12 +487,35 @@ def test_owners_who_know_no_links_say_so(graph: Graph, parts: Partition) -> None
 
 
 def test_no_row_outweighs_the_others_of_a_sum() -> None:
-    x = np.array([[100.0, 0], [0, 3], [4, 0], [0, 0.1], [0, 0]], np.float32)
-    rows = bounded(x)
-    mean = np.linalg.norm(x, axis=1).mean()
-    assert np.linalg.norm(rows, axis=1).max() <= mean * (1 + 1e-6)
-    assert np.array_equal(rows[1:], x[1:])
-    assert may_be_summed(x[1:]).tolist() == [0, 1]
+    x = np.array([[9.0, 0], [0, 3], [4, 0], [0, 0.1], [0, 0], [3, 1]], np.float32)
+    assert may_be_summed(x).tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_of_words_only_their_presence_is_summed(sparse: bool) -> None:
+    """Scaled rows can be told apart in a sum by their values; presence cannot."""
+    draws = np.random.default_rng(0)
+    x = (draws.random((60, 200)) < draws.uniform(0.05, 0.2, (60, 1))).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    member = members_of(np.arange(60) // 2)
+    assert told_apart(member, x).mean() > 0.5
+    given = csr_array(x) if sparse else x
+    words = words_from(given, RAW)
+    assert words == 0
+    assert told_apart(member, csr_array(summed_rows(given, words))).mean() == 0
+    usual = usual_values(given, words)
+    np.testing.assert_allclose(usual, x.sum(axis=0) / (x > 0).sum(axis=0), rtol=1e-5)
+
+
+def test_numbers_are_summed_as_they_are() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    assert words_from(x, RAW) == 6
+    assert np.array_equal(summed_rows(x, 6), x)
+    assert np.array_equal(usual_values(x, 6), np.ones(6))
+    mixed = np.concatenate([x[:, :2], (x[:, 2:] > 1.5) * x[:, 2:]], axis=1)
+    assert words_from(mixed, replace(RAW, first=2)) == 2
+    assert np.array_equal(summed_rows(mixed, 2)[:, :2], x[:, :2])
+    assert set(np.unique(summed_rows(csr_array(mixed), 2).toarray()[:, 2:])) == {0.0, 1.0}
 
 
 def with_twins(graph: Graph) -> Graph:

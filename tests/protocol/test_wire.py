@@ -138,8 +138,8 @@ TRIED = [
     Introductions({"0": INTRODUCTION}),
     Letters({"2": BYTES.reshape(-1)}),
     SoughtNodes(POINTS),
-    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4),
-    GroupsAsked(PLACES[:, :2], PLACES, 7),
+    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, 7),
+    GroupsAsked(PLACES[:, :2], PLACES, 7, 3),
     GroupParts(
         torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16),
         torch.randint(0, 2**61, (2, 2, 16), dtype=torch.int64),

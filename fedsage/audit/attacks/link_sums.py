@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
+from fedsage.graph.forms import lengths_of
 from fedsage.graph.graph import Graph
 from fedsage.graph.known import known_links
-from fedsage.mending.links.groups import ALONE, lengths_of, safe_groups
-from fedsage.mending.links.parts import bounded, may_be_summed
+from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.rows import may_be_summed, summed_rows, words_from
 from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
@@ -23,6 +24,7 @@ ATTEMPT = Attempt(
     "rows with cosine > 0.99",
 )
 CLOSE = 0.99
+DIGITS, LEVELS = 3, 7  # of a value in a sum; of two or three rows with one value each
 
 
 @attack("link-sums")
@@ -31,10 +33,11 @@ def link_sums(case: Case) -> Finding:
     if not case.setup.way.abroad or case.setup.graph is None:
         return ATTEMPT.not_run("this run does not use known links")
     rebuilt = members = 0
-    for i in case.attacked:
+    for i in case.attacked if case.quick else range(len(case.graphs)):
         group, x = groups_of(case, case.setup.graph, i)
+        member = members_of(group)
         members += int((group != ALONE).sum())
-        rebuilt += count_shown(members_of(group), x)
+        rebuilt += int((solved(member, x) | told_apart(member, x)).sum())
     note = f"of {members} rows that are in sums"
     return ATTEMPT.found(rebuilt, 0, rebuilt > 0, note=note)
 
@@ -43,11 +46,13 @@ def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatur
     """What an owner asked for, and the rows of all nodes as others summed them."""
     setup = case.setup
     links = known_links(graph, setup.owners.nodes, setup.config.links.share, case.plan.seed)
+    words = min(words_from(part.x, setup.form) for part in case.graphs)
     whose, found = np.empty(graph.num_nodes, np.int64), np.zeros(graph.num_nodes, bool)
     for j, (ids, part) in enumerate(zip(setup.owners.nodes, case.graphs, strict=True)):
-        whose[ids], found[ids[may_be_summed(part.x)]] = j, True
+        whose[ids], found[ids[may_be_summed(summed_rows(part.x, words))]] = j, True
     order = np.argsort(np.concatenate(setup.owners.nodes))
-    rows = vstack([csr_array(bounded(part.x)) for part in case.graphs]).tocsr()[order]
+    shown = [csr_array(summed_rows(part.x, words)) for part in case.graphs]
+    rows = vstack(shown).tocsr()[order]
     there = np.array([int(name) for name in links[owner].there], dtype=np.int64)
     real = found[there]
     here, own, least = (
@@ -59,7 +64,7 @@ def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatur
 
 
 def without_alike(group: NodeIds, whose: NodeIds, x: NodeFeatures) -> NodeIds:
-    """The groups whose masks come off: no two owners' rows have a sketch in common."""
+    """The groups whose masks come off: of two owners, no sketch of their rows is the same."""
     nodes = np.flatnonzero(group != ALONE)
     parties, at = np.unique(np.stack([group, whose])[:, nodes], axis=1, return_inverse=True)
     shape = parties.shape[1], len(group)
@@ -68,6 +73,7 @@ def without_alike(group: NodeIds, whose: NodeIds, x: NodeFeatures) -> NodeIds:
     for sketch in sketches(own).T.astype(np.int64):
         pairs, count = np.unique(np.stack([parties[0], sketch]), axis=1, return_counts=True)
         alike[pairs[0, count > 1]] = True
+    alike &= np.bincount(parties[0], minlength=len(alike)) == 2  # as in ``of_two``
     return np.where((group != ALONE) & ~np.append(alike, False)[group], group, ALONE)
 
 
@@ -79,12 +85,32 @@ def members_of(group: NodeIds) -> SparseMatrix:
     return csr_array((np.ones(len(nodes)), (at.reshape(-1), nodes)), shape=shape)
 
 
-def count_shown(member: SparseMatrix, x: NodeFeatures) -> int:
-    """How many rows the best guess finds: of all rows that fit the sums, the shortest."""
+def solved(member: SparseMatrix, x: NodeFeatures) -> Bool[Array, " nodes"]:
+    """Which rows the best linear guess finds: of all rows that fit the sums, the shortest."""
     nodes = np.unique(member.indices)
     member, truth = csr_array(member[:, nodes]), csr_array(x[nodes])
     guesses = csr_array(member.T @ inverse(csr_array(member @ member.T)) @ (member @ truth))
-    return int((cosines(guesses, truth) > CLOSE).sum())
+    return cosines(guesses, truth) > CLOSE
+
+
+def told_apart(member: SparseMatrix, x: NodeFeatures) -> Bool[Array, " nodes"]:
+    """Which rows are found by their values, if all values of a row are the same.
+
+    The guess has all places where a sum has that value, or that value and another one.
+    """
+    nodes = np.unique(member.indices)
+    at = csr_array(member[:, nodes].T).indices  # the sum that each node is in
+    truth, sums = csr_array(x[nodes]), csr_array(csr_array(member) @ csr_array(x))[at]
+    found = np.zeros(len(nodes), bool)
+    for row in range(len(nodes)):
+        total = slice(*sums.indptr[row : row + 2])
+        values, level = np.unique(np.round(sums.data[total], DIGITS), return_inverse=True)
+        own = truth[[row]].toarray().reshape(-1)[sums.indices[total]]
+        for one in range(len(values) if len(values) <= LEVELS else 0):
+            rest = np.round(values - values[one], DIGITS)
+            some = (level == one) | np.isin(rest, values)[level]
+            found[row] |= own @ some > CLOSE * np.linalg.norm(own) * np.sqrt(some.sum())
+    return found
 
 
 def inverse(gram: SparseMatrix) -> SparseMatrix:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, diags_array, issparse
 
+from fedsage.graph.forms import lengths_of
 from fedsage.rng import Stream, generator
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
@@ -168,9 +169,3 @@ def unit_rows(rows: NodeFeatures) -> NodeFeatures:
     """Rows of length one; zero stays zero."""
     lengths = lengths_of(rows)
     return diags_array(1 / np.where(lengths > 0, lengths, 1)) @ rows
-
-
-def lengths_of(x: NodeFeatures) -> Float[Array, " V"]:
-    """The length of every row."""
-    squares = x.multiply(x) if issparse(x) else np.square(x)
-    return np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64).reshape(-1))

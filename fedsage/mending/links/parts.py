@@ -13,11 +13,11 @@ from hashlib import sha256
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import PrivacyError
-from fedsage.mending.links.groups import lengths_of
+from fedsage.mending.links.rows import summed_rows
 from fedsage.privacy.masks import stream
 from fedsage.privacy.sums import Whole
 from fedsage.privacy.unlike import TESTS, Locks, locks_of, masks_for, opened, sketches
@@ -25,7 +25,6 @@ from fedsage.protocol.messages import OwnerId, message
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 BITS = 15  # of a part, beside the sign
-SHORTEST = 0.25  # of the mean length: shorter rows are not found
 Parts = Int[Array, "groups d_x"]  # modulo 2^16
 
 
@@ -36,6 +35,7 @@ class GroupsAsked:
     members: Whole  # n × 2: group, node of D_j
     parties: Whole  # m × 3: group, owner, how many of its nodes
     exponent: int  # no feature is above 2^e
+    words: int  # the first column of which only presence is summed
 
 
 @message
@@ -43,7 +43,7 @@ class GroupParts:
     """D_j → D_i, sealed: what D_j adds to the means of those groups, masked.
 
     Locks open one of the masks if the rows that are summed differ (``privacy/unlike.py``): for
-    every other owner, one for each group that both are in.
+    every other owner, one for each group that the two are in alone.
     """
 
     parts: Whole  # groups × d_x
@@ -52,6 +52,7 @@ class GroupParts:
 
 def answered(
     x: NodeFeatures,
+    words: int,
     asked: GroupsAsked,
     me: OwnerId,
     receiver: OwnerId,
@@ -63,19 +64,21 @@ def answered(
     why = wrong_members(members, x.shape[0]) or wrong_parties(
         members, parties, me, receiver, at_least
     )
+    if not 0 <= asked.words <= words:
+        why = "values of words"
     if why:
         raise PrivacyError(f"Owner {receiver} asked for sums with {why}. It was sent nothing.")
-    summed = own_sums(x, asked)
+    summed = own_sums(summed_rows(x, asked.words), asked)
     sketch = sketches(summed)
     summed = summed.toarray() if issparse(summed) else summed
     parts, locks = parts_of(summed, asked), [np.empty((0, 2, TESTS), np.uint64)]
     for other, at, told in others_in(asked, me):
         mask = drawn(key_with(other, f"parts, {told}"), parts[at].shape)
         parts[at] += mask if me < other else -mask
-        key = key_with(other, f"locks, {told}")
-        locks.append(locks_of(sketch[at], key))
+        key, two = key_with(other, f"locks, {told}"), at[of_two(asked)[at]]
+        locks.append(locks_of(sketch[two], key))
         if me < other:
-            parts[at] += masks_for(key, len(at), parts.shape[1])
+            parts[two] += masks_for(key, len(two), parts.shape[1])
     numbers = np.concatenate(locks).astype(np.int64)
     return GroupParts(torch.from_numpy(parts), torch.from_numpy(numbers))
 
@@ -88,15 +91,16 @@ def total_of(
     total, whole = np.zeros((len(names), width), np.int16), np.ones(len(names), dtype=bool)
     locks: dict[tuple[OwnerId, OwnerId], Locks] = {}
     for j, one in asked.items():
-        own, others = np.unique(one.members.numpy()[:, 0]), list(others_in(one, j))
-        at, count = np.searchsorted(names, own), [len(at) for _, at, _ in others]
+        own, two = np.unique(one.members.numpy()[:, 0]), of_two(one)
+        others = [(other, at[two[at]]) for other, at, _ in others_in(one, j)]
+        at, count = np.searchsorted(names, own), [len(common) for _, common in others]
         shapes = (len(at), width), (sum(count), 2, TESTS)
         if j not in found or (found[j].parts.shape, found[j].locks.shape) != shapes:
             whole[at] = False
             continue
         total[at] += found[j].parts.numpy()
         split = np.split(found[j].locks.numpy().astype(np.uint64), np.cumsum(count)[:-1])
-        for (other, common, _), some in zip(others, split, strict=True):
+        for (other, common), some in zip(others, split, strict=True):
             locks[j, other] = some
             if (other, j) in locks:
                 unlike, masks = opened(locks[other, j], some, width)
@@ -147,20 +151,6 @@ def wrong_parties(
     return None
 
 
-def may_be_summed(x: NodeFeatures) -> NodeIds:
-    """The nodes that are not so short that a sum would show the other ones in it."""
-    lengths = lengths_of(x)
-    return np.flatnonzero(lengths >= SHORTEST * lengths.mean())
-
-
-def bounded(x: NodeFeatures) -> NodeFeatures:
-    """Rows as they are summed: none is longer than the mean, so that none outweighs others."""
-    lengths = lengths_of(x)
-    most = lengths.mean()
-    column = (most / np.maximum(lengths, most)).astype(np.float32)[:, None] if most else 1.0
-    return x.multiply(column).tocsr() if issparse(x) else x * column
-
-
 def total_in(parties: Array, names: NodeIds, values: NodeIds) -> NodeIds:
     """The sum of some values, one for each owner in a group, by group."""
     at = np.searchsorted(names, parties[:, 0])
@@ -191,13 +181,24 @@ def others_in(asked: GroupsAsked, me: OwnerId) -> Iterator[tuple[OwnerId, NodeId
     for other in np.unique(parties[:, 1]).tolist():
         if other != me:
             common = parties[parties[:, 1] == other][:, 0]
-            yield other, np.searchsorted(names, common), story(parties, common, asked.exponent)
+            yield other, np.searchsorted(names, common), story(asked, common)
 
 
-def story(parties: Array, names: NodeIds, exponent: int) -> str:
+def of_two(asked: GroupsAsked) -> Bool[Array, " groups"]:
+    """Which groups have the rows of two owners alone.
+
+    In larger ones an owner who helps the receiver must not learn another one's sketches, and
+    a mean is a single row only if all owners' rows are that row.
+    """
+    count = np.unique(asked.parties.numpy()[:, 0], return_counts=True)[1]
+    return count == 2
+
+
+def story(asked: GroupsAsked, names: NodeIds) -> str:
     """What two owners were told about the groups that both are in."""
+    parties = asked.parties.numpy()
     told = np.ascontiguousarray(parties[np.isin(parties[:, 0], names)], dtype="<i4")
-    return sha256(str(exponent).encode() + told.tobytes()).hexdigest()
+    return sha256(f"{asked.exponent} {asked.words} ".encode() + told.tobytes()).hexdigest()
 
 
 def drawn(key: bytes, shape: tuple[int, ...]) -> Parts:

@@ -19,8 +19,6 @@ from fedsage.mending.links.parts import (
     GroupParts,
     GroupsAsked,
     answered,
-    bounded,
-    may_be_summed,
 )
 from fedsage.mending.links.shown import Shown
 from fedsage.mending.links.work import FoundNodes, LinkWork, SoughtNodes
@@ -66,7 +64,7 @@ def shown(owner: DataOwner) -> Shown:
 )
 def introduce(owner: DataOwner, ask: Ask) -> Introduction:
     """Begin an exchange: a new key, and a new secret to blind ids with."""
-    return work(owner).begin(may_be_summed(owner.graph.x))
+    return work(owner).begin(owner.graph.x)
 
 
 @procedure(
@@ -98,8 +96,8 @@ def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
 def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
     """Help the others to find out which of their links lead here."""
     mine = work(owner)
-    asked, x = mine.channel.read(SoughtNodes, letters, "sought"), bounded(owner.graph.x)
-    found = {i: mine.found_for(i, one, x) for i, one in asked.items()}
+    asked = mine.channel.read(SoughtNodes, letters, "sought")
+    found = {i: mine.found_for(i, one) for i, one in asked.items()}
     return mine.channel.written(found, "found")
 
 
@@ -131,13 +129,12 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
 )
 def contribute(owner: DataOwner, letters: Letters) -> Letters:
     """Add to the sums that others asked for; who asks for more than is safe gets nothing."""
-    mine, seen, parts, x = work(owner), shown(owner), {}, bounded(owner.graph.x)
+    mine, seen, parts, x = work(owner), shown(owner), {}, owner.graph.x
     for i, asked in mine.channel.read(GroupsAsked, letters, "groups").items():
         try:
             own = mine.own_nodes(asked)
-            parts[i] = answered(
-                x, own, owner.id, i, owner.config.links.at_least, mine.key_for(i)
-            )
+            told = own, owner.id, i, owner.config.links.at_least
+            parts[i] = answered(x, mine.own_words, *told, mine.key_for(i))
             seen.enter(i, own)
             mine.give(i, own)
         except PrivacyError as error:
@@ -150,7 +147,7 @@ def contribute(owner: DataOwner, letters: Letters) -> Letters:
 def take_sums(owner: DataOwner, letters: Letters) -> Mended:
     """Take in what the others added; a group that lacks somebody's part is left out."""
     mine = work(owner)
-    mine.take(mine.channel.read(GroupParts, letters, "parts"))
+    mine.take(mine.channel.read(GroupParts, letters, "parts"), owner.graph.x)
     return Mended()
 
 

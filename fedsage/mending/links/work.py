@@ -15,6 +15,12 @@ from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.held import HeldMeans, fingerprints
 from fedsage.mending.links.memory import ASKED, GAVE, LinkMemory
 from fedsage.mending.links.parts import GroupParts, GroupsAsked, exponent_of, total_of
+from fedsage.mending.links.rows import (
+    may_be_summed,
+    summed_rows,
+    usual_values,
+    words_from,
+)
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
     blinded,
@@ -52,6 +58,7 @@ class FoundNodes:
     nodes: Whole  # V_j × 32
     places: Whole  # n
     exponent: int  # no feature of D_j is above 2^e
+    words: int  # the first column of which it gives only presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +94,11 @@ class LinkWork:
         """Have it again."""
         self.held = HeldMeans.from_tensors(state.held)
 
-    def begin(self, offered: NodeIds) -> Introduction:
+    def begin(self, x: NodeFeatures) -> Introduction:
         """New keys, and another order of the own nodes that others may find."""
+        self.own_words = words_from(x, self.abroad.form)
+        rows = summed_rows(x, self.own_words)
+        self.own_exponent, offered = exponent_of(rows), may_be_summed(rows)
         self.channel = Channel(self.owner, self.abroad.run, self.abroad.identity)
         self.blind, self.draws = new_blind(), generator(secrets.randbits(63), "order of nodes")
         self.order = self.draws.permutation(offered)
@@ -136,9 +146,9 @@ class LinkWork:
         ends = ((ids[self.links.here[k]], there[k]) for k in links.tolist())
         return tags(ends, self.channel.common(other, "tags of links"))
 
-    def found_for(self, other: OwnerId, asked: SoughtNodes, x: NodeFeatures) -> FoundNodes:
+    def found_for(self, other: OwnerId, asked: SoughtNodes) -> FoundNodes:
         """The answer to that owner."""
-        points, exponent = unpacked(asked.points.numpy()), exponent_of(x)
+        points, own = unpacked(asked.points.numpy()), (self.own_exponent, self.own_words)
         if self.match == "hashes":
             links = self.towards(other)
             at = dict(zip(self.tags_with(other, links), self.links.here[links], strict=True))
@@ -146,14 +156,12 @@ class LinkWork:
             place[self.order] = np.arange(len(self.order))
             found = [place[at[tag]] if tag in at else NOWHERE for tag in points]
             places = np.array(found, dtype=np.int32)
-            return FoundNodes(tensor(NO_POINTS), tensor(NO_POINTS), tensor(places), exponent)
+            return FoundNodes(tensor(NO_POINTS), tensor(NO_POINTS), tensor(places), *own)
         if self.own is None:
             ids = [self.links.ids[v] for v in self.order.tolist()]
             self.own = packed(blinded(hashed(ids, self.about), self.blind))
         again = packed(blinded(points, self.blind))
-        return FoundNodes(
-            tensor(again), tensor(self.own), tensor(np.empty(0, np.int32)), exponent
-        )
+        return FoundNodes(tensor(again), tensor(self.own), tensor(np.empty(0, np.int32)), *own)
 
     def located(self, found: Mapping[OwnerId, FoundNodes]) -> tuple[NodeIds, NodeIds, NodeIds]:
         """Links with both ends: own node, remote node by number, and whose each number is."""
@@ -168,6 +176,7 @@ class LinkWork:
             new = (places != NOWHERE) & (whose[names] == NOWHERE)
             whose[names[new]], self.place[names[new]] = j, places[new]
         self.exponent = max((one.exponent for one in found.values()), default=0)
+        self.words = min((one.words for one in found.values()), default=0)
         old = self.memory.ids_before(ASKED, "")
         real = (whose != NOWHERE) & ~np.isin(fingerprints(self.names.tolist()), old)
         real = real[self.there]
@@ -194,7 +203,9 @@ class LinkWork:
             mine = owner == j
             members = np.stack([name[mine], self.place[nodes[mine]]], axis=1)
             told = parties[np.isin(parties[:, 0], name[mine])]
-            self.asked[j] = GroupsAsked(numbers(members), numbers(told), self.exponent)
+            self.asked[j] = GroupsAsked(
+                numbers(members), numbers(told), self.exponent, self.words
+            )
         return self.asked
 
     def own_nodes(self, asked: GroupsAsked) -> GroupsAsked:
@@ -220,11 +231,12 @@ class LinkWork:
             )
         self.memory.gave(name, ids)
 
-    def take(self, found: Mapping[OwnerId, GroupParts]) -> None:
-        """Hold the means of the groups that everybody added to."""
+    def take(self, found: Mapping[OwnerId, GroupParts], x: NodeFeatures) -> None:
+        """Hold the means of the groups that everybody added to; words count as in ``x``."""
         if not self.asked:
             return
         names, means = total_of(self.asked, found, self.held.means.shape[1])
+        means = means * usual_values(x, self.words)
         at = np.searchsorted(names, self.group).clip(max=max(len(names) - 1, 0))
         got = np.isin(self.group, names)
         new = HeldMeans.by_name(self.names.tolist(), np.where(got, at, ALONE), means)

@@ -15,8 +15,8 @@ import fedsage as fs
 from fedsage.config import ModelConfig
 from fedsage.errors import ConfigError
 from fedsage.models.backbone import Shape, new_model
-from fedsage.models.carried import Places, carried_over, places_in
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
+from fedsage.models.warm_start import Places, carried_over, places_in
 from fedsage.report.page import page
 from fedsage.report.read import read_runs
 from fedsage.rng import generator

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from fedsage.audit.case import Case
 from fedsage.mending.subspace import sketch_features, sketch_in_whole
-from fedsage.models.derived import BETA_1, ROWS, Pace
+from fedsage.models.optimizer import BETA_1, ROWS, Pace
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import Change, Common
-from fedsage.protocol.frames import shapes_of, weights_in
 from fedsage.protocol.holding import first_common
+from fedsage.protocol.integer_weights import shapes_of, weights_in
 from fedsage.protocol.messages import Classifier, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, in_full

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from fedsage.checkpoint.store import Shelf
 from fedsage.errors import StorageError
-from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.exchange import Exchange, Taken
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Phase
-from fedsage.protocol.progress import Journal, Progress, Taken
+from fedsage.protocol.progress import Journal, Progress
 
 Can: TypeAlias = Callable[["ServerState"], bool]
 PHASES: tuple[Phase, ...] = ("training", "mending")

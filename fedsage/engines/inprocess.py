@@ -59,12 +59,11 @@ class InProcessEngine(Engine):
         links: Callable[[OwnerId], Sequence[Link]] = no_links,
     ) -> None:
         super().__init__([owner.id for owner in owners])
-        self.keepers = {
-            owner.id: Keeper(
-                owner, owner.plan.asks.values(), folder and folder / f"owner-{owner.id}"
-            )
+        self.data_owners = {owner.id: owner for owner in owners}
+        self.keepers = {} if folder is None else {
+            owner.id: Keeper(owner, owner.plan.asks.values(), folder / f"owner-{owner.id}")
             for owner in owners
-        }
+        }  # fmt: skip
         self.doors = {owner.id: Door({}, owner.plan, links(owner.id)) for owner in owners}
         threads = torch.get_num_threads()  # new threads would not inherit this
         self._pool = ThreadPoolExecutor(workers, "owner", torch.set_num_threads, (threads,))
@@ -84,13 +83,15 @@ class InProcessEngine(Engine):
 
         def one(i: OwnerId) -> tuple[bytes, bytes, Reply]:
             frame = frame_for(i)
-            asked = self.doors[i].asked(procedure.name)
+            door = self.doors[i]
+            asked = door.asked(procedure.name)
             request = decode(asked.request, frame)
-            door, keeper = self.doors[i], self.keepers[i]
             if door.about_masks(asked):
                 reply = asked.run(door.masks, request)
+            elif self.keepers:
+                reply = self.keepers[i].perform(asked, request)
             else:
-                reply = keeper.perform(asked, request)
+                reply = asked.run(self.data_owners[i], request)
             answer = door.let_out(asked, reply, lot, request)
             return frame, answer, decode(procedure.reply, answer)
 

@@ -62,8 +62,9 @@ def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
 def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
     """Give every owner masks, and let the server remove them from sums."""
     for i, known in known_keys(engine.doors).items():
-        keeper, door = engine.keepers[i], engine.doors[i]
-        kept, owner = Remembered(keeper.folder and keeper.folder / FILE), keeper.owner
+        owner, door = engine.data_owners[i], engine.doors[i]
+        folder = engine.keepers[i].folder if engine.keepers else None
+        kept = Remembered(folder and folder / FILE)
         masks = owner.sum_masks = door.masks = Masks(i, RUN, known, remembered=kept)
         if isinstance(owner, PrivateOwner):
             masks.enough = honest(len(engine.owners))

@@ -21,8 +21,7 @@ from fedsage.evaluation.metrics import (
     recall,
 )
 from fedsage.graph.graph import Graph
-from fedsage.models.backbone import Backbone
-from fedsage.models.infer import query_each
+from fedsage.models.backbone import Backbone, query_each
 from fedsage.shapes import Array, NodeIds
 
 

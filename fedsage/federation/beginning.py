@@ -22,9 +22,9 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
 from fedsage.files import write_json
 from fedsage.models.backbone import is_ours
-from fedsage.models.carried import Places, check_same_model
 from fedsage.models.classifier import CARD, NodeClassifier, load_models
 from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.models.warm_start import Places, check_same_model
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints, message
 from fedsage.protocol.owner import DataOwner

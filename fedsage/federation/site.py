@@ -25,8 +25,8 @@ from fedsage.federation.steering import Steering
 from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.forms import RAW, FeatureForm
-from fedsage.models.carried import Places
 from fedsage.models.parameters import parameters_of, sha256_of
+from fedsage.models.warm_start import Places
 from fedsage.protocol.agreement import (
     Able,
     Agreement,

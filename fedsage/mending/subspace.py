@@ -16,13 +16,13 @@ from fedsage.graph.attach import Generated
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.models.subspace import (
     Basis,
+    Sketched,
     orthonormal,
     random_basis,
     reconstructions,
     reconstructions_of,
     sketch,
 )
-from fedsage.models.told import Sketched
 from fedsage.privacy.sums import Ring, Whole, as_sum, decode, encode, exponents_for, ring_for
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import AtMost, Ints, Mended, OwnerId, message

@@ -44,12 +44,12 @@ from fedsage.mending.offers import (
     strange_offer,
     words_of_offer,
 )
-from fedsage.models.held import Held
+from fedsage.models.neighgen import Held
 from fedsage.models.parameters import Parameters, sha256_of
 from fedsage.privacy.sums import decode, encode, exponents_for
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.frames import frame_for, put_in, shapes_of, taken_out
 from fedsage.protocol.guard import all_finite
+from fedsage.protocol.integer_weights import frame_for, put_in, shapes_of, taken_out
 from fedsage.protocol.messages import Ask, Each, OwnerId, combined, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan

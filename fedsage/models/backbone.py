@@ -1,4 +1,4 @@
-"""What every classifier F must offer, and how one is built by its name.
+"""What every classifier F must offer, how one is built by its name, and how it is queried.
 
 One of our models is one file: a subclass of ``Backbone`` with ``on_edges`` and a name. A user's
 is any ``torch.nn.Module`` with ``forward(x, edge_index)``.
@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from fedsage.config import ClassifierConfig, Kernel, ModelConfig, RunConfig
+from fedsage.config import ClassifierConfig, Inference, Kernel, ModelConfig, RunConfig
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.graph.sampling import Hop
+from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.edges import Edges, edges_of_graph, edges_of_hops, with_generated
 from fedsage.models.parameters import Inputs, Logits, Stacked
 from fedsage.registry import Registry, is_file
@@ -29,6 +29,7 @@ from fedsage.shapes import Array, NodeFeatures, NodeIds
 BACKBONES: Registry[type[nn.Module]] = Registry("backbone", "backbone", "fedsage.models")
 backbone = BACKBONES  # the decorator: @backbone("gat")
 RUN = RunConfig()
+BATCH = 1024  # nodes whose sampled neighborhoods are computed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +231,55 @@ def dense(h: Inputs, device: torch.device) -> Float[Tensor, "rows d_x"]:
     if isinstance(h, Stacked):
         return torch.cat([dense(h.real, device), h.generated])
     return torch.from_numpy(h.toarray()).to(device) if isinstance(h, csr_array) else h
+
+
+def query(
+    model: Backbone,
+    graph: Graph,
+    nodes: NodeIds,
+    inference: Inference,
+    fanouts: Sequence[int],
+    generator: np.random.Generator,
+) -> Logits:
+    """Logits of ``nodes`` on ``graph``."""
+    if inference == "full":
+        return model.on_graph(graph, nodes)
+    return infer_sampled(model, graph, nodes, fanouts, generator)
+
+
+def query_each(
+    model: Backbone,
+    graph: Graph,
+    parts: Sequence[NodeIds],
+    inference: Inference,
+    fanouts: Sequence[int],
+    generators: Sequence[np.random.Generator],
+) -> list[Logits]:
+    """Logits of several sets of nodes; full neighborhoods are processed once for all.
+
+    Sampled ones are drawn for each set from its own stream.
+    """
+    if inference == "full":
+        logits = model.on_graph(graph, np.concatenate(parts))
+        return list(torch.split(logits, [len(nodes) for nodes in parts]))
+    return [
+        infer_sampled(model, graph, nodes, fanouts, generator)
+        for nodes, generator in zip(parts, generators, strict=True)
+    ]
+
+
+@torch.no_grad()
+def infer_sampled(
+    model: Backbone,
+    graph: Graph,
+    nodes: NodeIds,
+    fanouts: Sequence[int],
+    generator: np.random.Generator,
+) -> Logits:
+    """Logits of ``nodes`` from sampled neighbors, as in training."""
+    parts = []
+    for start in range(0, len(nodes), BATCH):
+        hops = sample_hops(graph, nodes[start : start + BATCH], fanouts, generator)
+        rows = feature_rows(graph.x, hops[0].inputs, model.device)
+        parts.append(model.on_hops(rows, hops))
+    return torch.cat(parts) if parts else torch.empty(0, model.shape.num_classes)

@@ -10,7 +10,7 @@ from fedsage.config import ClassifierConfig, Head, ModelConfig
 from fedsage.graph.graph import Graph
 from fedsage.kernels import door
 from fedsage.kernels.door import Arrays
-from fedsage.models.dropout import threshold
+from fedsage.models.layers import threshold
 from fedsage.models.parameters import Logits
 from fedsage.shapes import NodeIds
 

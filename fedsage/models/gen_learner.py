@@ -25,9 +25,8 @@ from fedsage.models.gen_training import (
     generated_neighbors,
     joint_losses,
 )
-from fedsage.models.held import FIRST, Held, first_held
 from fedsage.models.losses import cross_subgraph_feature_loss
-from fedsage.models.neighgen import Embeddings, Hg, NeighGen
+from fedsage.models.neighgen import FIRST, Embeddings, Held, Hg, NeighGen, first_held
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of
 from fedsage.rng import generator

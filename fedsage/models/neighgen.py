@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -17,6 +20,8 @@ from fedsage.config import ModelConfig, NeighGenConfig
 from fedsage.models.backbone import Shape
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.layers import glorot
+from fedsage.models.parameters import Parameters, parameters_of
+from fedsage.rng import generator
 from fedsage.shapes import Array
 
 ONE_NEIGHBOR = math.log(math.e - 1)  # where softplus is one
@@ -27,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "linear": torch.clone,
 }
+FIRST = -1  # the round before the first
 
 
 class Encoder(GraphSage):
@@ -157,3 +163,33 @@ def sample_rows(num_generated: Int[Array, " batch"]) -> Int[Array, " rows"]:
         their noise, so drawing that many at random is the same as making that many.
     """
     return np.repeat(np.arange(len(num_generated)), num_generated)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What everybody holds of one owner's H^g since round ``t``."""
+
+    t: int
+    hg: Parameters
+    next: WeakValueDictionary[str, Held] = field(default_factory=WeakValueDictionary)
+
+    def after(self, t: int, name: str, change: Callable[[], Parameters]) -> Held:
+        """The state after the change of that name, in round ``t``.
+
+        Owners in one process compute it once and share the result.
+        """
+        key = f"{t} {name}"
+        found = self.next.get(key) or Held(t, self.moved_by(change()))
+        self.next[key] = found
+        return found
+
+    def moved_by(self, change: Parameters) -> Parameters:
+        """The weights after a change."""
+        return {name: weight + change[name] for name, weight in self.hg.items()}
+
+
+@lru_cache(maxsize=1)
+def first_held(num_features: int, settings: NeighGenConfig, seed: int) -> Held:
+    """Before the first round, all generators are equal and known to all."""
+    first = NeighGen(num_features, settings, generator(seed, "theta"))
+    return Held(FIRST, parameters_of(first.hg))

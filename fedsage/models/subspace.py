@@ -1,7 +1,11 @@
-"""The subspace of features: principal components, not centered, by iteration."""
+"""The subspace of features: principal components, not centered, by iteration.
+
+Every step takes a product with an owner's features, so an owner counts what it has revealed.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +16,7 @@ from torch import Tensor
 
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.models.parameters import sha256_of
 from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
 from fedsage.shapes import NodeFeatures, NodeIds
 
@@ -56,3 +61,42 @@ def reconstructions_of(x: NodeFeatures, nodes: NodeIds, like: Graph, basis: Basi
     both = [x, *parts]
     stacked = vstack(both).tocsr() if issparse(x) else np.concatenate(both)
     return Generated(np.tile(nodes, 2), stacked)
+
+
+@dataclass(frozen=True, slots=True)
+class SketchedState:
+    """Which sketches of its features an owner was asked for, and whether it gave them."""
+
+    columns: int  # of all of them together
+    answered: dict[str, bool]  # by the checksum of the basis
+
+
+class Sketched:
+    """How much an owner has revealed of its features. It is never forgotten."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        self.product: Basis | None = None  # the last answer, until it is sent
+        self.told = SketchedState(0, {})
+
+    def state(self) -> SketchedState:
+        """What was asked for so far."""
+        return self.told
+
+    def restore(self, state: SketchedState) -> None:
+        """Add what was revealed before a restart; nothing is ever subtracted."""
+        columns = max(self.told.columns, state.columns)
+        self.told = SketchedState(columns, self.told.answered | state.answered)
+
+    def may_answer(self, basis: Basis) -> bool:
+        """Whether all answers together stay within half as many columns as nodes.
+
+        As many columns as nodes would span every row of X_i. The same basis again, after a
+        restart, has the same answer and counts once.
+        """
+        known = sha256_of({"": basis})
+        if known not in self.told.answered:
+            columns = self.told.columns + basis.shape[1]
+            within = 2 * columns <= self.num_nodes
+            self.told = SketchedState(columns, self.told.answered | {known: within})
+        return self.told.answered[known]

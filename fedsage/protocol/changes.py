@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.models.derived import has_moments
-from fedsage.models.low_rank import sides
-from fedsage.models.optimizer import moments_of
+from fedsage.models.optimizer import has_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.common import (
@@ -31,10 +29,16 @@ from fedsage.protocol.common import (
     ring_of,
 )
 from fedsage.protocol.following import News, Turn, follower, turn_of
-from fedsage.protocol.frames import LEFT, REST
-from fedsage.protocol.guard import DIVERGED, UPDATE, all_finite
-from fedsage.protocol.hits import no_hits, too_many_hits, too_many_in_all
+from fedsage.protocol.guard import (
+    DIVERGED,
+    UPDATE,
+    all_finite,
+    no_hits,
+    too_many_hits,
+    too_many_in_all,
+)
 from fedsage.protocol.holding import first_common
+from fedsage.protocol.integer_weights import LEFT, REST, sides
 from fedsage.protocol.messages import (
     NO_HITS,
     Ask,

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import PrivacyError
-from fedsage.models.low_rank import directions
 from fedsage.privacy.sums import decode
 from fedsage.protocol.common import BEYOND, NEXT, RIGHT, UNITS, Change, Common
 from fedsage.protocol.holding import checksum_of
+from fedsage.protocol.integer_weights import directions
 
 NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.models.derived import (
+from fedsage.models.optimizer import (
     Pace,
     expected_change,
     has_moments,
@@ -29,14 +29,18 @@ from fedsage.models.derived import (
     root_of,
     root_sizes,
 )
-from fedsage.models.low_rank import (
+from fedsage.models.parameters import Parameters, sha256_of, under
+from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
+from fedsage.protocol.integer_weights import (
+    LEFT,
+    REST,
+    SPREAD,
     as_weight,
     directions,
     rounded,
+    shapes_of,
+    weights_in,
 )
-from fedsage.models.parameters import Parameters, sha256_of, under
-from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
-from fedsage.protocol.frames import LEFT, REST, SPREAD, shapes_of, weights_in
 from fedsage.protocol.messages import message
 
 RIGHT = "right/"  # of a large weight: Δᵀ·P, beside Δ·Q

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedsage.errors import PrivacyError, StorageError
-from fedsage.protocol.chain import SENT, Ledger
+from fedsage.protocol.chain import SENT
 from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed, in_private, in_sums
@@ -36,14 +36,14 @@ class Door:
         plan: The agreed run, once there is one.
         links: Functions that a reply passes through before it is checked.
         folder: Where ``sent.jsonl`` is; None if nothing is logged, as in simulations.
-        record: Writes a line of the log; between machines, the gate does.
+        record: Writes a line of the log, if there is one; between machines, the gate does.
     """
 
     asks: Mapping[str, Procedure[Any, Any, Any]] = field(default_factory=dict)
     plan: Plan | None = None
     links: Sequence[Link] = ()
     folder: Path | None = None
-    record: Record = field(default_factory=lambda: Ledger().append)
+    record: Record | None = None
     masks: Masks | None = None  # if sums are hidden
     receipt: Callable[[], bool] = bool  # whether a noisy sum was paid for; not by default
     passed: str = ""  # checksum of the last message that left
@@ -147,7 +147,7 @@ class Door:
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Add a line; what cannot be logged must not leave."""
-        assert self.folder is not None
+        assert self.folder is not None and self.record is not None
         try:
             self.record(self.folder, line)
         except OSError as error:

@@ -1,11 +1,11 @@
-"""The Engine: how messages get to owners and back. Transport only."""
+"""What an exchange works with: a transport, the Engine, and a way to hide sums."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Phase, Procedure, Reply, Request
@@ -66,3 +66,23 @@ class Engine(ABC):
     def name_of(self, owner: OwnerId) -> str:
         """An owner's name."""
         return str(owner)
+
+
+@runtime_checkable
+class Hidden(Protocol):
+    """How to get sums of which the server sees only the total."""
+
+    def sum(
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        request: Request | Mapping[OwnerId, Request],
+        combine: Callable[[Sequence[Reply]], Reply],
+        least: int | None,
+    ) -> Reply:
+        """Like :meth:`Exchange.sum`."""
+
+    def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
+        """Note what all owners were told."""
+
+    def vouchers(self, state: str) -> dict[str, Any]:
+        """Signatures of owners under a state that they computed from sums."""

@@ -8,46 +8,36 @@ owner must not miss (to mend its graph) is sent again before anything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from fedsage.errors import Absent, ProtocolError
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.engine import Engine, Hidden, Miss
 from fedsage.protocol.guard import Guard, unlike_the_others
 from fedsage.protocol.messages import OwnerId, added, divided
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed, Use
-from fedsage.protocol.progress import (
-    FORGET,
-    Journal,
-    OnRound,
-    Progress,
-    RoundRecord,
-    Taken,
-    after,
-    ignore,
-)
+from fedsage.protocol.progress import FORGET, Journal, OnRound, Progress, RoundRecord, ignore
 
 
-@runtime_checkable
-class Hidden(Protocol):
-    """How to get sums of which the server sees only the total."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one owner has taken part in, and so can continue from after a restart."""
 
-    def sum(
-        self,
-        procedure: Procedure[Any, Request, Reply],
-        request: Request | Mapping[OwnerId, Request],
-        combine: Callable[[Sequence[Reply]], Reply],
-        least: int | None,
-    ) -> Reply:
-        """Like :meth:`Exchange.sum`."""
+    mending: int = 0  # rounds, up to the last one that it answered
+    training: int = 0
+    mended: bool = False  # whether its graph was mended
 
-    def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
-        """Note what all owners were told."""
 
-    def vouchers(self, state: str) -> dict[str, Any]:
-        """Signatures of owners under a state that they computed from sums."""
+def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
+    """What an owner has taken part in after answering this request."""
+    if procedure.owed and procedure.phase == "mending":
+        taken = replace(taken, mended=True)
+    if not procedure.by_round:
+        return taken
+    return replace(taken, **{procedure.phase: request.t + 1})
 
 
 def ignore_sum(procedure: Procedure[Any, Any, Any], total: Any) -> None:

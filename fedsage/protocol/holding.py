@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.models.derived import Pace, has_moments
-from fedsage.models.low_rank import is_large, random_directions, rounded, sides
+from fedsage.models.optimizer import Pace, has_moments
 from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, exponents_for
 from fedsage.protocol.common import RIGHT, Common, room
-from fedsage.protocol.frames import LEFT, REST
+from fedsage.protocol.integer_weights import (
+    LEFT,
+    REST,
+    is_large,
+    random_directions,
+    rounded,
+    sides,
+)
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.plan import Plan
 

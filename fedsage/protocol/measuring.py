@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedsage.models.parameters import Logits, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.hits import too_many_hits, too_many_in_all
+from fedsage.protocol.guard import too_many_hits, too_many_in_all
 from fedsage.protocol.messages import NO_HITS, Ask, Hits, Ints, OwnerId, View, added, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import ConfigError
-from fedsage.models.derived import factored
-from fedsage.models.low_rank import tall
+from fedsage.models.optimizer import factored
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode, encode
 from fedsage.protocol.common import FIXED, RIGHT, ROOTS, SQUARES, Change, Common
-from fedsage.protocol.frames import LEFT, REST
+from fedsage.protocol.integer_weights import LEFT, REST, tall
 from fedsage.protocol.messages import ClassifierUpdate
 from fedsage.rng import Stream
 

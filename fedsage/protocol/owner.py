@@ -17,13 +17,18 @@ from fedsage.config import Config
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
-from fedsage.models.backbone import new_model
-from fedsage.models.infer import query
+from fedsage.models.backbone import new_model, query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.models.train import ClassWeights, LocalTerm, train_epoch
-from fedsage.protocol.guard import UPDATE, distance_of, norm_of
-from fedsage.protocol.hits import no_hits, too_many_hits, too_many_in_all
+from fedsage.protocol.guard import (
+    UPDATE,
+    distance_of,
+    no_hits,
+    norm_of,
+    too_many_hits,
+    too_many_in_all,
+)
 from fedsage.protocol.messages import (
     NO_HITS,
     Ask,

@@ -16,7 +16,7 @@ from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.averaging import ByModels
 from fedsage.protocol.following import Turn
-from fedsage.protocol.hits import too_many_hits
+from fedsage.protocol.guard import too_many_hits
 from fedsage.protocol.messages import (
     Ask,
     AtMost,

@@ -1,14 +1,13 @@
-"""Progress of a run: rounds, what the server must remember, what owners took part in."""
+"""Progress of a run: its rounds, and what the server must remember between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import Classifier, View
-from fedsage.protocol.procedures import Procedure
 
 NO_CLASSIFIER = Classifier({}, {})
 
@@ -56,21 +55,3 @@ FORGET = Journal()
 
 def ignore(record: RoundRecord) -> None:
     """For callers that want no progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one owner has taken part in, and so can continue from after a restart."""
-
-    mending: int = 0  # rounds, up to the last one that it answered
-    training: int = 0
-    mended: bool = False  # whether its graph was mended
-
-
-def after(taken: Taken, procedure: Procedure[Any, Any, Any], request: Any) -> Taken:
-    """What an owner has taken part in after answering this request."""
-    if procedure.owed and procedure.phase == "mending":
-        taken = replace(taken, mended=True)
-    if not procedure.by_round:
-        return taken
-    return replace(taken, **{procedure.phase: request.t + 1})

@@ -24,9 +24,9 @@ from fedsage.errors import DataError
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.graph import Graph
 from fedsage.mending.way import WAYS
+from fedsage.models.backbone import query
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.home import Home, home_of, home_shares, known_labels
-from fedsage.models.infer import query
 from fedsage.models.parameters import Logits, Parameters
 from fedsage.protocol.messages import View
 from fedsage.protocol.owner import DataOwner

@@ -16,9 +16,9 @@ from fedsage.graph.split import Split
 from fedsage.mending.generator import fresh_theta
 from fedsage.mending.way import Way
 from fedsage.models.backbone import Shape, is_ours
-from fedsage.models.carried import Places, carried_over, check_same_model, places_in
 from fedsage.models.classifier import NodeClassifier, load_models
 from fedsage.models.parameters import Parameters
+from fedsage.models.warm_start import Places, carried_over, check_same_model, places_in
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.plan import Plan, Start
 from fedsage.readable import counted

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from fedsage.evaluation.evaluate import Evaluation, evaluate, evaluation_of
+from fedsage.models.backbone import query
 from fedsage.models.classifier import build
-from fedsage.models.infer import query
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.protocol.messages import Ask, View
 from fedsage.protocol.owner import DataOwner

@@ -111,7 +111,7 @@ def seen_here(exchange: Exchange, view: View) -> Measured:
     It passes no door: in a private run between machines, nobody is told.
     """
     assert isinstance(exchange.engine, InProcessEngine)
-    owners = [keeper.owner for keeper in exchange.engine.keepers.values()]
+    owners = list(exchange.engine.data_owners.values())
     return added_up([count_answers(owner, Query(view, 1.0)) for owner in owners], 1.0)
 
 

@@ -300,6 +300,7 @@ LEAKS: dict[str, dict[str, Any]] = {
 def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     from fedsage.federation import nvflare_owner
+    from fedsage.protocol.chain import Ledger
     from fedsage.protocol.door import Door
 
     class Context:
@@ -310,7 +311,7 @@ def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> No
             return "job"
 
     door = nvflare_owner.DOORS["job"] = Door(
-        {"test_classifier": DataOwner.test_classifier}, folder=tmp_path
+        {"test_classifier": DataOwner.test_classifier}, folder=tmp_path, record=Ledger().append
     )
     door.let_out(DataOwner.test_classifier, Hits(1, 1, 1, 2))
     only = nvflare_owner.OnlyMessages()

@@ -19,8 +19,8 @@ from fedsage.kernels import epoch as compiled
 from fedsage.kernels.lowlevel import FAR, add_rows, spread_row
 from fedsage.kernels.room import MOST_SIZES, SPARE
 from fedsage.models.backbone import Backbone, new_model
-from fedsage.models.dropout import dropout_key, kept, kept_scale, threshold
 from fedsage.models.graphsage import GraphSage
+from fedsage.models.layers import dropout_key, kept, kept_scale, threshold
 from fedsage.models.optimizer import make_optimizer, moments_of
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.models.train import train_epoch

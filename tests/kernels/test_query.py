@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedsage.graph.graph import Graph
 from fedsage.kernels import query
 from fedsage.models import compiled_sage
+from fedsage.models.backbone import query_each
 from fedsage.models.graphsage import GraphSage
-from fedsage.models.infer import query_each
 from fedsage.rng import generator
 from tests.kernels.test_epoch import random_graph
 from tests.models.conftest import shape_of

@@ -24,8 +24,7 @@ from fedsage.mending.subspace import (
     sketch_sizes,
     sketched,
 )
-from fedsage.models.subspace import random_basis, reconstructions, sketch
-from fedsage.models.told import SketchedState
+from fedsage.models.subspace import SketchedState, random_basis, reconstructions, sketch
 from fedsage.rng import generator
 from tests.small import HOWS, exchange_on, owners_of, small_setup
 

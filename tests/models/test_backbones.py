@@ -25,11 +25,11 @@ from fedsage.models.backbone import (
     Shape,
     dense,
     feature_rows,
+    infer_sampled,
     named,
     new_model,
 )
 from fedsage.models.classifier import load_models, save_models
-from fedsage.models.infer import infer_sampled
 from fedsage.models.optimizer import make_optimizer
 from fedsage.models.parameters import Stacked, parameters_of, sha256_of
 from fedsage.models.row_form import like_real_rows, row_form_of

@@ -5,15 +5,16 @@ import pytest
 import torch
 
 from fedsage.config import ClassifierConfig
-from fedsage.models.derived import (
+from fedsage.models.optimizer import (
     Pace,
     expected_change,
     factored,
+    make_optimizer,
     moments_for,
     next_first,
     root_of,
 )
-from fedsage.models.low_rank import (
+from fedsage.protocol.integer_weights import (
     as_weight,
     directions,
     is_large,
@@ -22,7 +23,6 @@ from fedsage.models.low_rank import (
     spanned,
     tall,
 )
-from fedsage.models.optimizer import make_optimizer
 from fedsage.rng import generator
 
 

@@ -7,9 +7,8 @@ from scipy.sparse import csr_array
 
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, full_mean, sample_hops
-from fedsage.models.backbone import feature_rows
+from fedsage.models.backbone import feature_rows, infer_sampled
 from fedsage.models.graphsage import GraphSage, SageLayer
-from fedsage.models.infer import infer_sampled
 from fedsage.models.sparse import (
     add_compiled_product,
     bag_product,

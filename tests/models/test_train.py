@@ -7,9 +7,9 @@ import torch
 from fedsage.config import ClassifierConfig
 from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
+from fedsage.models.backbone import query
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.models.graphsage import GraphSage
-from fedsage.models.infer import query
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import load_parameters, parameters_of, sha256_of
 from fedsage.models.train import train_epoch

@@ -133,8 +133,8 @@ def test_an_owner_that_does_not_hold_the_last_round_says_so(
     server = ByChanges(exchange, average)
     server.start(setup.plan.phi)
     server.round(0, keep=False)
-    for keeper in exchange.engine.keepers.values():  # type: ignore[attr-defined]
-        follower(keeper.owner).common = None
+    for owner in exchange.engine.data_owners.values():  # type: ignore[attr-defined]
+        follower(owner).common = None
     with pytest.raises(ProtocolError, match="does not hold the classifier that round 1"):
         server.round(1, keep=False)
 
@@ -152,8 +152,8 @@ def test_the_best_round_is_taken_out_again_and_not_sent(
     before = exchange.engine.traffic["training"].down
     server.end(best, 0, last=2)
     assert exchange.engine.traffic["training"].down - before < 3 * 1000
-    for keeper in exchange.engine.keepers.values():  # type: ignore[attr-defined]
-        assert sha256_of(parameters_of(keeper.owner.model)) == sha256_of(best.phi)
+    for owner in exchange.engine.data_owners.values():  # type: ignore[attr-defined]
+        assert sha256_of(parameters_of(owner.model)) == sha256_of(best.phi)
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum"])
@@ -165,8 +165,8 @@ def test_rules_see_single_changes_and_all_hold_what_they_say(
     server = ByChanges(exchange, RULES.find(rule).thing)
     server.start(setup.plan.phi)
     classifier, _, _ = server.round(0, keep=False)
-    keepers = exchange.engine.keepers.values()  # type: ignore[attr-defined]
-    held = {sha256_of(parameters_of(keeper.owner.model)) for keeper in keepers}
+    owners = exchange.engine.data_owners.values()  # type: ignore[attr-defined]
+    held = {sha256_of(parameters_of(owner.model)) for owner in owners}
     assert held == {sha256_of(classifier.phi)} != {sha256_of(setup.plan.phi.phi)}
 
 
@@ -178,8 +178,8 @@ def test_the_median_of_three_stays_between_two_honest_owners(
     exchange = exchange_on(setup)
     server = ByChanges(exchange, median)
     server.start(setup.plan.phi)
-    keepers = exchange.engine.keepers.values()  # type: ignore[attr-defined]
-    first, second, third = (local_change_c.run(k.owner, Turn(0, False)) for k in keepers)
+    owners = exchange.engine.data_owners.values()  # type: ignore[attr-defined]
+    first, second, third = (local_change_c.run(owner, Turn(0, False)) for owner in owners)
     common = server.common
     most = {p: common.ring(p, 0).most for p in third.parts}
     worst = {p: torch.full_like(n, -most[p]) for p, n in third.parts.items()}
@@ -212,8 +212,8 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
     exchange = exchange_on(setup)
     server = ByChanges(exchange, average)
     server.start(setup.plan.phi)
-    keeper = exchange.engine.keepers[0]  # type: ignore[attr-defined]
-    owner, common = keeper.owner, server.common
+    owner = exchange.engine.data_owners[0]  # type: ignore[attr-defined]
+    common = server.common
     sent = local_change_c.run(owner, Turn(0, False))
     share = sent.weight / 2**FIXED / common.weight
     sent_changes = common.changes_in(sent.parts, {}, 1 / share)

@@ -18,8 +18,8 @@ from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import BEYOND, NEXT, Change, Common
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.following import CLASSIFIER, News, Turn
-from fedsage.protocol.frames import LEFT, REST
 from fedsage.protocol.holding import checksum_of
+from fedsage.protocol.integer_weights import LEFT, REST
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import average
@@ -38,7 +38,7 @@ class Server:
         more = {"privacy": {"level": level}, "traffic": traffic_of("low-rank")}
         setup = small_setup(graph, owners, "none", **more)
         engine = InProcessEngine(owners_of(setup))
-        self.owners = [keeper.owner for keeper in engine.keepers.values()]
+        self.owners = list(engine.data_owners.values())
         self.exchange = Exchange(engine, setup.plan)
         if level == "sums":
             hide_sums(self.exchange, engine)

@@ -79,8 +79,8 @@ def test_all_that_left_is_in_the_ledger_and_costs_no_more_than_agreed(graph, own
     setup = private_setup(graph, owners)
     exchange = exchange_of(setup)
     finished(exchange)
-    for keeper in exchange.engine.keepers.values():
-        ledger = keeper.owner.purse.ledger
+    for owner in exchange.engine.data_owners.values():
+        ledger = owner.purse.ledger
         assert sum(one.charge.times for one in ledger.entries()) == ROUNDS + 1
         assert 0 < ledger.spent(1e-5) <= 8.0
     assert spent(terms_of(setup.plan).charges, 1e-5) <= 8.0

@@ -155,7 +155,7 @@ def test_scaffold_corrects_and_the_server_holds_the_mean(
     plain = {"classifier": {"optimizer": "sgd", "eta": 0.05, "moments": "own"}}
     setup = setup_of("scaffold", graph, owners, **plain)
     exchange = exchange_on(setup)
-    held = [keeper.owner for keeper in exchange.engine.keepers.values()]  # type: ignore[attr-defined]
+    held = list(exchange.engine.data_owners.values())  # type: ignore[attr-defined]
     server = Scaffold(exchange, average)
     server.start(setup.plan.phi)
     for t in range(2):
@@ -300,10 +300,10 @@ def test_a_personal_method_goes_back_to_its_best_round(graph: Graph, owners: Par
     server = loop.server(exchange, average)
     server.start(setup.plan.phi)
     server.round(0, keep=False)
-    best = {keeper.owner.id: parameters_of(keeper.owner.model)
-            for keeper in exchange.engine.keepers.values()}  # type: ignore[attr-defined]  # fmt: skip
+    best = {owner.id: parameters_of(owner.model)
+            for owner in exchange.engine.data_owners.values()}  # type: ignore[attr-defined]  # fmt: skip
     server.round(1, keep=True)
     server.end(Classifier({}, {}), 0, last=1)
-    for keeper in exchange.engine.keepers.values():  # type: ignore[attr-defined]
-        now, then = parameters_of(keeper.owner.model), best[keeper.owner.id]
+    for owner in exchange.engine.data_owners.values():  # type: ignore[attr-defined]
+        now, then = parameters_of(owner.model), best[owner.id]
         assert all(torch.equal(now[name], then[name]) for name in now)

@@ -16,11 +16,10 @@ from fedsage.mending.neighgen import feed_forward
 from fedsage.mending.offers import fgen_of
 from fedsage.mending.whole_neighgen import answer_offers, moved
 from fedsage.models.gen_learner import noise_stream
-from fedsage.models.held import Held, first_held
-from fedsage.models.neighgen import Hg, sample_rows, whole_counts
+from fedsage.models.neighgen import Held, Hg, first_held, sample_rows, whole_counts
 from fedsage.models.parameters import Parameters, load_parameters
 from fedsage.privacy.sums import decode
-from fedsage.protocol.frames import taken_out
+from fedsage.protocol.integer_weights import taken_out
 from fedsage.protocol.messages import OwnerId
 from fedsage.rng import generator
 from fedsage.shapes import Array

@@ -123,7 +123,7 @@ def others_start_from_elsewhere(server: Hostile) -> bool:
 
 def follower_state(server: Hostile, owner: OwnerId) -> str:
     """What an owner holds, which its server can compute."""
-    held = follower(server.engine.keepers[owner].owner).common
+    held = follower(server.engine.data_owners[owner]).common
     return "" if held is None else checksum_of(held)
 
 

@@ -1,33 +1,29 @@
 """Weights as integers: the small ones as they are, the large ones along a few directions.
 
+A large weight is a matrix with its longer side first: Δ ≈ (Δ·Q)·Qᵀ. Q, the directions on the
+shorter side, is known to all, in multiples of 2⁻¹²: a product of integers with it is exact, on
+any machine.
+
 A frame holds the directions of every large weight, and the units. With the frame one can
 encode weights of those shapes, add them to those of others, and decode them again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedsage.models.low_rank import (
-    Basis,
-    as_weight,
-    directions,
-    is_large,
-    random_directions,
-    rounded,
-    sides,
-    spanned,
-    tall,
-)
 from fedsage.models.parameters import Parameters, under
 from fedsage.privacy.sums import Exponents, Ring, decode, encode, exponents_for
 from fedsage.rng import Stream
 
+FINENESS = 12  # Q is in multiples of 2^-12
+Basis = Int[Tensor, "short rank"]
 BASIS, LEFT = "basis/", "left/"  # Q of a large weight, and Δ·Q
 REST = "rest"  # all small weights, one after the other
 EXPONENTS = "exponents"  # of the units of columns of Δ·Q, then one for each small weight
@@ -35,6 +31,52 @@ STEPS = 2  # of the search for directions: more steps hardly improve them
 SPREAD = 24  # bits between the units of two columns, so that products stay exact
 Shapes = Mapping[str, torch.Size]
 Sizes = dict[str, tuple[int, ...]]
+
+
+def is_large(shape: torch.Size, rank: int) -> bool:
+    """Whether a weight of this rank has at most a third as many numbers."""
+    long, short = sides(shape)
+    return 3 * rank * (long + short) <= long * short
+
+
+def sides(shape: torch.Size) -> tuple[int, int]:
+    """The longer and the shorter side of a weight as a matrix."""
+    first = shape[0] if shape else 1
+    rest = math.prod(shape[1:])
+    return max(first, rest), min(first, rest)
+
+
+def tall(weight: Float[Tensor, "*_"]) -> Float[Tensor, "long short"]:
+    """The weight as a matrix, its longer side first."""
+    matrix = weight.flatten(1)
+    return matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+
+
+def as_weight(matrix: Float[Tensor, "long short"], shape: torch.Size) -> Float[Tensor, "*_"]:
+    """The inverse of ``tall``."""
+    wide = shape[0] < math.prod(shape[1:])
+    return (matrix.T if wide else matrix).reshape(shape)
+
+
+def rounded(directions: Float[Tensor, "short rank"]) -> Basis:
+    """An orthonormal basis of the columns' span, rounded as all will hold it."""
+    q = torch.linalg.qr(directions.double()).Q
+    return torch.round(q * 2**FINENESS).to(torch.int16).contiguous()
+
+
+def random_directions(side: int, rank: int, stream: Stream) -> Float[Tensor, "side rank"]:
+    """Random directions to start with."""
+    return torch.from_numpy(stream.standard_normal((side, rank)))
+
+
+def directions(basis: Basis) -> Float[Tensor, "short rank"]:
+    """Q as numbers, in double precision."""
+    return basis.double() / 2**FINENESS
+
+
+def spanned(products: Float[Tensor, "long rank"], basis: Basis) -> Float[Tensor, "long short"]:
+    """(Δ·Q)·Qᵀ, in double precision: exact if the products are integers of few bits."""
+    return products.double() @ directions(basis).T
 
 
 def large_in(shapes: Shapes, rank: int) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, add
-from fedsage.protocol.frames import (
+from fedsage.protocol.integer_weights import (
     EXPONENTS,
     LEFT,
     REST,

@@ -70,7 +70,8 @@ class DiskJournal(Journal):
         if seen:
             raise StorageError(
                 f"The run cannot continue: {self.folder} holds states, but no round that the "
-                "server and all owners have complete. Start a new run."
+                "server and all owners have complete. If it is an older copy, put the newest "
+                "copy back and use --resume; otherwise start a new run."
             )
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -15,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 
 from fedsage.errors import PrivacyError
-from fedsage.protocol.messages import OwnerId
+
+if TYPE_CHECKING:  # the server's main process needs no torch
+    from fedsage.protocol.messages import OwnerId
 
 PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 

@@ -193,6 +193,8 @@ def follow(talk: Any, one: Followed, scratch: Path) -> None:
             idle += 1
             if idle > IDLE[one.reported > 0]:
                 raise Lost("The server has no process for the run any more")
+        elif seen is not None and seen.run:
+            told.tell_once(f"run {seen.run} is in progress; this one begins when it is over")
         time.sleep(POLL)
 
 
@@ -203,6 +205,13 @@ class Waits:
     say: Callable[[str], None]
     names: list[str] = field(default_factory=list)
     last: float = 0.0
+    said: set[str] = field(default_factory=set)
+
+    def tell_once(self, words: str) -> None:
+        """Say something, unless it was said before."""
+        if words not in self.said:
+            self.say(words)
+            self.said.add(words)
 
     def tell(self, seen: Status, consent: str) -> None:
         """Say it, if it is time; ``consent`` are the words while owners have to decide."""

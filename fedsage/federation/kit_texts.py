@@ -56,5 +56,8 @@ LOGGING: dict[str, Any] = {
             "backupCount": 3,
         }
     },
-    "loggers": {"root": {"level": "WARNING", "handlers": ["file"]}},
+    "loggers": {
+        "root": {"level": "WARNING", "handlers": ["file"]},
+        "nvflare.fuel.f3.drivers.driver_manager": {"level": "ERROR"},  # ours are not all there
+    },
 }

@@ -55,7 +55,7 @@ class Now:
             partial.write_text(text)
             os.replace(partial, self.file)
         except OSError:  # a full disk must not end a run; checkpoints will say it
-            return
+            self.tell()  # try again
 
     def tell(self, **facts: Any) -> None:
         """Change facts."""

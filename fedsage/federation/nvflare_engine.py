@@ -25,11 +25,13 @@ from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import decode
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
+LATER = "later"  # with an error: the owner's people can put it right, so ask again
 LOT = "lot"  # the number of a hidden sum, in a request: its masks hide the reply
 FRESH = "it has just been started, and joins after this round"
 GRACE = 1.0  # seconds to wait for an owner that was absent once all others have answered
 TICK = 0.01
 LOOK = 0.5  # seconds between two looks at who is there
+STUCK = 5.0  # seconds until an owner that cannot answer is asked again
 SILENT = 15.0  # seconds without a sign of life, after which nobody waits for an answer
 TO_START = 120.0  # seconds at least, before and after training: processes start, data is read
 
@@ -76,6 +78,7 @@ class NVFlareEngine(Engine):
         self.part = 0  # of the run: owners join every one anew
         self.away: set[OwnerId] = set()
         self.fresh: set[OwnerId] = set()  # started again, not yet in this part of the run
+        self.stuck: dict[OwnerId, str] = {}  # there, but unable to answer for now, and why
         self.round_over = False  # since the last exchange
         self.took: dict[str, float] = {}  # seconds, by procedure, the last time it was answered
         self.working: set[OwnerId] = set()  # when last looked
@@ -90,6 +93,7 @@ class NVFlareEngine(Engine):
         self.part += 1
         self.round_over = False
         self.fresh.clear()
+        self.stuck.clear()
         self.away.clear()
         self.owners = list(range(len(self.names)))
 
@@ -200,12 +204,12 @@ class NVFlareEngine(Engine):
     def await_owners(self, members: set[OwnerId], until: float) -> bool:
         """Wait until enough members are there; false when time is up."""
         self.look()
-        missing = [self.names[i] for i in sorted(members - self.working)]
+        missing = [self.names[i] for i in sorted(members - self.working | set(self.stuck))]
         if missing:
             self.now.waits(missing, until - time.monotonic())
         needed = min(self.min_owners, len(members))
         while True:
-            time.sleep(LOOK)
+            time.sleep(STUCK if self.stuck else LOOK)
             self.look()
             if len(members & self.working) >= needed:
                 return True
@@ -229,6 +233,9 @@ class NVFlareEngine(Engine):
                 raise ConfigError(f"Owner {self.names[i]}: {error}")
             if error == FRESH:
                 self.fresh.add(i)
+                self.now.missed(self.names[i])
+            if reply.get(LATER):
+                self.stuck[i] = str(error)
                 self.now.missed(self.names[i])
             return Miss(i, procedure.name, str(error))
         frame = reply.get(FRAME)

@@ -30,7 +30,7 @@ from fedsage.federation.housekeeping import keep_within
 from fedsage.federation.kit import OURS, OWNER, open_kit
 from fedsage.federation.kits import own_secret
 from fedsage.federation.members import take_members
-from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LOT
+from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LATER, LOT
 from fedsage.federation.policy import read_policy
 from fedsage.federation.site import Site
 from fedsage.protocol.door import Door
@@ -73,9 +73,10 @@ class FedSageExecutor(Executor):  # type: ignore[misc]
         except DataError as error:
             self.note(fl_ctx, str(error))
             reply[ERROR] = "its data cannot be used (the owner's log says why)"
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             self.note(fl_ctx, str(error))
             reply[ERROR] = "it cannot write to its disk (the owner's log says why)"
+            reply[LATER] = True
         except FedSageError as error:
             self.note(fl_ctx, str(error))
             reply[ERROR] = str(error)[:1000]
@@ -136,7 +137,7 @@ class OnlyMessages(Filter):  # type: ignore[misc]
             door.passed = ""  # it may leave only once
         except Exception as error:  # whatever the error, nothing leaves
             words = str(error) if isinstance(error, FedSageError) else type(error).__name__
-            return refused(shareable, words)
+            return refused(shareable, words, isinstance(error, StorageError))
         return shareable
 
 
@@ -145,6 +146,7 @@ def strange_part(shareable: Shareable) -> str | None:
     headers = shareable.get(ReservedHeaderKey.HEADERS, {})
     kinds: dict[str, tuple[type, int]] = {
         FRAME: (bytes, 1 << 40), ASKED: (str, 300), ERROR: (str, 1000), FATAL: (bool, 1),
+        LATER: (bool, 1),
     }  # fmt: skip
     for key, value in shareable.items():
         if key == ReservedHeaderKey.HEADERS:
@@ -160,9 +162,11 @@ def strange_part(shareable: Shareable) -> str | None:
     return None
 
 
-def refused(shareable: Shareable, why: str) -> Shareable:
-    """An error instead of what must not leave."""
+def refused(shareable: Shareable, why: str, later: bool = False) -> Shareable:
+    """An error instead of what must not leave; ``later`` it may."""
     reply = make_reply(ReturnCode.OK)
     reply[ASKED] = str(shareable.get(ASKED))[:300]
     reply[ERROR] = f"refused by this owner's filter: {why}"[:1000]
+    if later:
+        reply[LATER] = True
     return reply

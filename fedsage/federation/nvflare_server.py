@@ -136,10 +136,11 @@ class FedSageController(Controller):  # type: ignore[misc]
         """The run, part by part: a new one begins when owners come back.
 
         A part continues after the last round that was kept. If too few owners are there, the
-        run waits for them, but not longer than ``wait`` since the last round.
+        run waits for them, but not longer than ``wait`` since the last round. If an answer was
+        refused, all are asked once more.
         """
         here, own = version("fedsage"), kept.parent.parent
-        done, until = 0, time.monotonic() + self.wait
+        done, until, again = 0, time.monotonic() + self.wait, False
         rounds = {"training": config.classifier.rounds_c}
 
         def observe(event: Event) -> None:
@@ -164,10 +165,17 @@ class FedSageController(Controller):  # type: ignore[misc]
                 note(own, f"{names} rejoins run {self.run_name} after {len(lines)} rounds.")
             except Absent:
                 if len(lines) > done:
-                    done, until = len(lines), time.monotonic() + self.wait
-                names = ", ".join(engine.names[i] for i in sorted(engine.away | engine.fresh))
-                if lines or engine.part == 1:
+                    done, until, again = len(lines), time.monotonic() + self.wait, False
+                lost = engine.away | engine.fresh | set(engine.stuck)
+                if again and not lost:
+                    raise
+                again = not lost
+                names = ", ".join(engine.names[i] for i in sorted(lost))
+                if lost and (lines or engine.part == 1):
                     note(own, f"Run {self.run_name} waits for {names}.")
-                lost, late = engine.away | engine.fresh, time.monotonic() > until
-                if not lost or late or not engine.await_owners(set(engine.owners), until):
+                if engine.stuck:
+                    why = [f"{engine.names[i]}: {why}" for i, why in engine.stuck.items()]
+                    self.waits = f"waiting for {'; '.join(why)}"
+                late = time.monotonic() > until
+                if late or not engine.await_owners(set(engine.owners), until):
                     raise

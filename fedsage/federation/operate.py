@@ -14,8 +14,6 @@ from pathlib import Path
 
 import psutil
 
-from fedsage.data.concerns import concerns_of
-from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.federation.diary import DIARY, note
 from fedsage.federation.kit import OWNER, Kit, federation_of
@@ -61,6 +59,9 @@ def start(kit: Kit, data: Path | None, tell: Callable[[str], None], wait: bool =
 
 def check_data(kit: Kit, data: Path | None, tell: Callable[[str], None]) -> None:
     """Read the owner's data, which must be valid before it joins."""
+    from fedsage.data.concerns import concerns_of  # takes seconds; the server has no data
+    from fedsage.data.owned import read_owned
+
     file = kit.ours / OWNER
     if data is None and not file.exists():
         raise ConfigError("This kit does not know its data yet: add --data FOLDER.")
@@ -90,12 +91,13 @@ def check_port(port: int) -> None:
 
 def launch(kit: Kit, tell: Callable[[str], None], wait: bool) -> int:
     """Start the process itself, which outlives this one."""
-    side = "server.server_train" if kit.role == "server" else "client.client_train"
-    config = "fed_server.json" if kit.role == "server" else "fed_client.json"
-    who = [] if kit.role == "server" else [f"uid={kit.name}"]
+    side = "nvflare.private.fed.app.server.server_train"
+    config, who = "fed_server.json", []
+    if kit.role == "owner":
+        side, config, who = "fedsage.federation.client", "fed_client.json", [f"uid={kit.name}"]
     command = [
-        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}", "-m", str(kit.path),
-        "-s", config, "--set", "secure_train=true", *who, "org=fedsage", "config_folder=config",
+        sys.executable, "-u", "-m", side, "-m", str(kit.path), "-s", config, "--set",
+        "secure_train=true", *who, "org=fedsage", "config_folder=config",
     ]  # fmt: skip
     if kit.role == "owner":
         gate = [sys.executable, "-u", "-m", "fedsage.federation.gate", str(kit.ours)]

@@ -11,16 +11,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
 
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError, PrivacyError, nearest
 from fedsage.federation.policy_text import TEXT
-from fedsage.graph.split import Split
 from fedsage.layering import Settings, explained
 from fedsage.registry import is_file
+
+if TYPE_CHECKING:
+    from fedsage.graph.split import Split
 
 if sys.version_info >= (3, 11):
     import tomllib

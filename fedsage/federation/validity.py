@@ -32,7 +32,13 @@ def check_certificate(kit: Kit) -> None:
             ) from None
         today = datetime.datetime.now(datetime.timezone.utc)
         first, last = found.not_valid_before_utc, found.not_valid_after_utc
-        if not first <= today <= last:
+        if today < first:
+            raise ConfigError(
+                f"{file} is valid from {first:%Y-%m-%d %H:%M} on, but by the clock of this "
+                f"machine it is {today:%Y-%m-%d %H:%M} (UTC). Set the clock right, then try "
+                "again."
+            )
+        if today > last:
             raise ConfigError(
                 f"{file} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and today is "
                 f"{today:%Y-%m-%d}. Whoever holds the authority should use 'fedsage federation "

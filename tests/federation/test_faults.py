@@ -359,13 +359,18 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     assert moved.stat().st_mode & 0o077 == 0
     validity.check_certificate(open_kit(moved))
 
-    class Later(datetime.datetime):
+    year = 2100
+
+    class Clock(datetime.datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime.datetime:
-            return datetime.datetime(2100, 1, 1, tzinfo=tz)
+            return datetime.datetime(year, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(validity.datetime, "datetime", Later)
+    monkeypatch.setattr(validity.datetime, "datetime", Clock)
     with pytest.raises(ConfigError, match=r"is valid from .* federation renew"):
+        validity.check_certificate(open_kit(moved))
+    year = 2001
+    with pytest.raises(ConfigError, match=r"it is 2001-01-01 00:00 .* Set the clock right"):
         validity.check_certificate(open_kit(moved))
     (moved / "startup" / "client.crt").write_text("no certificate")
     with pytest.raises(ConfigError, match="is not a certificate"):

@@ -1,4 +1,4 @@
-"""Faults of processes and links for ``benchmarks/chaos.py``: what is done, what should follow."""
+"""Faults of processes and links for ``benchmarks/chaos.py``, and what should follow."""
 
 from __future__ import annotations
 

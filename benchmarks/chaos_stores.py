@@ -16,6 +16,7 @@ from hostile_owner import ORDER
 
 from fedsage.federation.operate import start, stop
 
+WAITS = "waits, and goes on when there is room"
 ASKED_AGAIN, STOPS = "is asked again", "stops, says why, goes on with --resume"
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
@@ -31,7 +32,7 @@ def fill(disk: Path) -> Path:
             return filler
 
 
-@fault("a full disk at an owner, for 20 s", "waits, and goes on when there is room")
+@fault("a full disk at an owner, for 20 s", WAITS)
 def full_disk(scene: Scene, name: str, seen: Seen) -> None:
     filler = fill(scene.kit("owner-1").path)
     seen.victim, begin = "owner-1", time.monotonic()
@@ -41,12 +42,12 @@ def full_disk(scene: Scene, name: str, seen: Seen) -> None:
     seen.back_s = max(scene.back("owner-1"), scene.goes_on())
 
 
-@fault("a full disk at the server", STOPS)
+@fault("a full disk at the server, for 20 s", WAITS)
 def full_server(scene: Scene, name: str, seen: Seen) -> None:
     filler = fill(scene.kit("server").path)
-    told = scene.stopped("cannot be written")
+    time.sleep(20.0)
     filler.unlink()
-    resume(scene, seen, told)
+    seen.back_s = scene.goes_on()
 
 
 def resume(scene: Scene, seen: Seen, told: bool) -> None:

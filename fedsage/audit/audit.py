@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.audit.case import Case
-from fedsage.audit.finding import ATTACKS, Attempt, Finding
+from fedsage.audit.finding import ATTACKS, Finding
 from fedsage.errors import DataError
 from fedsage.files import write_json
 from fedsage.protocol.procedures import in_private
 from fedsage.threads import dense_threads
-
-WITH_NOISE = ("empirical-epsilon", "decode-cost")  # attacks that fit private runs too
 
 AUDIT = "audit.json"  # in the run's folder
 
@@ -42,8 +40,7 @@ def audit(case: Case, on_attack: Callable[[str], None] = lambda name: None) -> A
     with dense_threads(config.run.threads):
         for name, entry in ATTACKS.ours().items():
             on_attack(name)
-            fits = not in_private(config) or name in WITH_NOISE
-            findings.append(entry.thing(case) if fits else left_out(name))
+            findings.append(entry.thing(case))
     return Audit(
         "private" if in_private(config) else "sums" if case.masked else "open",
         config.run.method,
@@ -56,12 +53,6 @@ def audit(case: Case, on_attack: Callable[[str], None] = lambda name: None) -> A
         0 if case.left_out is None else case.left_out.shape[0],
         findings,
     )
-
-
-def left_out(name: str) -> Finding:
-    """An attack that was made for other messages or another model than a private run has."""
-    why = "not tried on private runs yet: they have other messages, or another model"
-    return Attempt(name, "–", "–", "–").not_run(why)
 
 
 def write_audit(folder: Path, found: Audit) -> None:

@@ -26,7 +26,8 @@ from fedsage.protocol.holding import first_common
 from fedsage.protocol.integer_weights import shapes_of, weights_in
 from fedsage.protocol.messages import Classifier, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import Procedure, in_full
+from fedsage.protocol.private import noisy_gradient, projection
+from fedsage.protocol.procedures import Procedure, in_full, in_private
 from fedsage.runs.recording import Way
 from fedsage.shapes import Array
 
@@ -48,8 +49,18 @@ def requests_of(case: Case, procedure: Procedure[Any, Any, Any]) -> Iterator[Any
 
 def gradients(case: Case, party: Party, name: str) -> list[Tensor]:
     """Roughly the gradient of one weight in each round."""
-    by_round = of_models if in_full(case.plan.config) else of_changes
-    return list(by_round(case, party, name))
+    config = case.plan.config
+    by_round = of_models if in_full(config) else of_changes
+    return list((of_noisy_sums if in_private(config) else by_round)(case, party, name))
+
+
+def of_noisy_sums(case: Case, party: Party, name: str) -> Iterator[Tensor]:
+    """Gradients with noise, as they are; along all features if they were projected."""
+    along = projection(case.plan)
+    for reply in replies_of(case, noisy_gradient, party):
+        total = -reply.total.double()
+        weight = total[:-1] if along is None else along.double() @ total[:-1]
+        yield weight if name == first_weight(case) else total[-1]
 
 
 def of_models(case: Case, party: Party, name: str) -> Iterator[Tensor]:
@@ -103,7 +114,7 @@ def feature_moves(case: Case, party: Party) -> Float[Array, " d_x"]:
     Adam's divisor belongs to the sum over all, and is left out here.
     """
     name = first_weight(case)
-    if in_full(case.plan.config):
+    if in_full(case.plan.config) or in_private(case.plan.config):
         rounds = first_gradients(case, party)
     else:
         rounds = [one[name] for one in moves(case, party, list(held_by_all(case)))]

@@ -6,6 +6,7 @@ is queried.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,8 @@ from fedsage.models.edges import Edges
 from fedsage.models.parameters import Inputs, Logits, Stacked
 from fedsage.models.propagate import propagated
 from fedsage.models.sparse import product
+
+LOUDNESS = 6.0  # length of a row's scores by the logarithm of the number of classes
 
 
 @backbone("linear")
@@ -39,11 +42,21 @@ class Linear(Backbone):
     def on_edges(
         self, h: Inputs, edges: Edges, generator: np.random.Generator | None = None
     ) -> Logits:
-        """The scores of all rows; in queries mixed by PageRank, as in ``propagate``."""
+        """The scores of all rows; in queries mixed by PageRank, as in ``propagate``.
+
+        All rows have an equal say in that. Where there are no links, scores stay as they are.
+        """
         own = product(unit_rows(h), self.weight) + self.bias
-        if generator is not None:
+        if generator is not None or not edges.adjacency.nnz:
             return own
-        return propagated(own, edges, self.shape.model.teleport, self.shape.model.steps)
+        how = self.shape.model
+        return propagated(with_equal_say(own), edges, how.teleport, how.steps)
+
+
+def with_equal_say(scores: Logits) -> Logits:
+    """Every row's scores around their mean, all of one length: noise makes some rows loud."""
+    around = scores - scores.mean(dim=1, keepdim=True)
+    return LOUDNESS * math.log(scores.shape[1]) * nn.functional.normalize(around, dim=1)
 
 
 def unit_rows(h: Inputs) -> Inputs:

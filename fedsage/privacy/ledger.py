@@ -88,8 +88,8 @@ class Ledger:
                 return
             if paid:
                 raise PrivacyError(
-                    f"The {what} of this run was answered already, and another question was "
-                    "put in its place. Nothing was sent."
+                    f"This run's {what} was answered already, and another question was put in "
+                    "its place. Nothing was sent."
                 )
             self.check([*before, Entry(run, what, asked, charge)], run, limit)
             self.add(Entry(run, what, asked, charge))

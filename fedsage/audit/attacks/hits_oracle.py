@@ -19,7 +19,7 @@ from fedsage.protocol.following import News
 from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import Classifier, Hits
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import in_full
+from fedsage.protocol.procedures import in_full, in_private
 from fedsage.runs.setup import data_owners
 
 QUERIES = 20
@@ -47,6 +47,8 @@ class Asked:
 @attack("hits-oracle")
 def hits_oracle(case: Case) -> Finding:
     """Which features and classes do validation nodes have? One count for each question."""
+    if in_private(case.plan.config):
+        return ATTEMPT.not_run("private runs count no hits")
     if not {OWN.format(0), HEAD, BIAS} <= case.plan.phi.phi.keys():
         return ATTEMPT.not_run("it works only for GraphSage with a linear head")
     owner = data_owners(case.setup)[0][0]

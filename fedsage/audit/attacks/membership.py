@@ -14,6 +14,7 @@ from fedsage.audit.scores import auc, auc_error, found_at
 from fedsage.graph.split import Split
 from fedsage.models.classifier import build
 from fedsage.models.parameters import Parameters
+from fedsage.protocol.procedures import in_private
 from fedsage.runs.events import Stopwatch, ignore_event
 from fedsage.runs.setup import Setup, prepare
 from fedsage.runs.train import train
@@ -40,9 +41,10 @@ def membership(case: Case) -> Finding:
     by_ratio = auc(ratio[members], ratio[others])
     note = (
         f"by the loss {by_loss:.3f}; by the likelihood ratio with {SHADOWS[case.quick]} shadow "
-        f"runs {by_ratio:.3f}, TPR at 1%: {found_at(ratio[members], ratio[others]):.3f}; the "
-        "classifier is the same with hidden sums"
+        f"runs {by_ratio:.3f}, TPR at 1%: {found_at(ratio[members], ratio[others]):.3f}"
     )
+    if not in_private(case.plan.config):
+        note += "; the classifier is the same with hidden sums"
     error = auc_error(int(members.sum()), int(others.sum()))
     return ATTEMPT.auc(max(by_loss, by_ratio), None, note, error)
 
@@ -99,8 +101,10 @@ def mean_where(
 def shadow(case: Case, seed: int) -> tuple[Sure, Bool[Array, " nodes"]]:
     """A run like the audited one, whose training nodes the attacker drew itself."""
     run = case.setup.config.run.model_copy(update={"seed": seed})
-    open_ = case.setup.config.privacy.model_copy(update={"level": "open"})
-    config = case.setup.config.model_copy(update={"run": run, "privacy": open_})
+    config = case.setup.config.model_copy(update={"run": run})
+    if not in_private(config):  # the classifier is the same whoever sees sums
+        open_ = config.privacy.model_copy(update={"level": "open"})
+        config = config.model_copy(update={"privacy": open_})
     setup = prepare(config, replace(case.setup.owners, splits=()), case.setup.graph)
     trained = train(setup, Stopwatch(ignore_event), ignore_event, None)
     return sureness(setup, trained.outcomes[0].classifier.phi), chosen(setup, "train")

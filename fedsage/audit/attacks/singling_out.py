@@ -29,7 +29,7 @@ from fedsage.protocol.mask_messages import Answered
 from fedsage.protocol.masking import give_shares
 from fedsage.protocol.messages import Ask, Classifier, OwnerId
 from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import Procedure, Summed
+from fedsage.protocol.procedures import Procedure, Summed, in_private
 from fedsage.protocol.server import average
 from fedsage.runs.setup import Setup, data_owners
 
@@ -227,6 +227,8 @@ def singling_out(case: Case) -> Finding:
     """Can a server make a sum show what one owner added?"""
     if not case.masked:
         return ATTEMPT.not_run("at this level the server sees every owner's reply anyway")
+    if in_private(case.plan.config):
+        return ATTEMPT.not_run("see unpaid-answers, the same for noisy sums")
     found = [words_of(trick) for trick in TRICKS if succeeds(trick, case.setup)]
     return ATTEMPT.found(len(found), 0, bool(found), note=", ".join(found))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROMISED = {
     "table-datasets", "table-main", "figure-alpha", "figure-hide-ratio", "figure-labels",
     "figure-curves", "figure-dgen", "table-fgen", "table-shared-neighgen", "table-batch-size",
-    "table-local-epochs", "gntk",
+    "table-local-epochs", "gntk", "privacy",
 }  # fmt: skip
 
 
@@ -213,3 +213,27 @@ def test_a_quick_study_writes_all_its_files_and_says_that_it_is_quick(
     assert kept["quick"] is True and kept["tables"][0]["rows"]
     assert (tmp_path / "out" / f"{name}.csv").exists()
     assert (tmp_path / "out" / f"{name}.png").exists() == name.startswith("figure")
+
+
+def test_private_runs_are_paired_with_fedsage_plus_on_the_same_owners() -> None:
+    from fedsage.reproduce.cells import FinishedCell
+    from fedsage.reproduce.privacy import OPEN, privacy
+
+    def ran(cells: list[Cell]) -> list[FinishedCell]:
+        done = []
+        for cell in cells:
+            lost = 0.0 if cell.labels["ε"] == OPEN else 0.1 / float(cell.labels["ε"])
+            record = {
+                "accuracy": {"global": 0.9 - lost, "local": 0.8 - lost}, "cpu_seconds": 1.0,
+            }  # fmt: skip
+            level = cell.config.privacy.level
+            assert level == ("open" if cell.labels["ε"] == OPEN else "private")
+            done.append(FinishedCell(cell.labels, cell.config.run.seed, "", "", record, []))
+        return done
+
+    shown = privacy(Options(seeds=2, datasets=("cora",), owners=(3, 5, 10)), ran)  # type: ignore[arg-type]
+    accuracy, gaps = shown.tables
+    assert {row["M"] for row in accuracy.rows} == {3, 10}
+    found = {(row["M"], row["ε"], row["queries"]): row["difference"] for row in gaps.rows}
+    assert found[10, 4.0, "at the owners"] == pytest.approx(-0.025)
+    assert [len(points) for points in shown.panels[0].curves.values()] == [3, 3, 3, 3]

@@ -94,7 +94,7 @@ def test_more_rounds_than_were_paid_for_are_refused(graph, owners):
         exchange.sum(noisy_gradient, Weights(t, 36, zeros(setup)))
     with pytest.raises(PrivacyError, match=f"{ROUNDS} were agreed"):
         exchange.sum(noisy_gradient, Weights(ROUNDS, 36, zeros(setup)))
-    purse = exchange.engine.keepers[0].owner.purse
+    purse = exchange.engine.data_owners[0].purse
     with pytest.raises(PrivacyError, match="the run's ε"):
         purse.pay("one more", "anything", replace(terms_of(setup.plan).rounds, times=1))
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # loads its parts when they are used, and only private runs use these
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, hstack
-from scipy.special import log_softmax
 
 from fedsage.graph.graph import Graph
 from fedsage.models.backbone import Backbone, feature_rows
@@ -148,7 +147,7 @@ def loss_of(
     y: Int[Array, " n"],
 ) -> float:
     """Mean cross entropy; 0 for no nodes."""
-    scores = log_softmax(seen @ weight + bias, axis=1)
+    scores = scipy.special.log_softmax(seen @ weight + bias, axis=1)
     return -float(scores[np.arange(len(y)), y].mean()) if len(y) else 0.0
 
 
@@ -161,7 +160,7 @@ def fitted(
 
     def loss(flat: Float[Array, " n"]) -> tuple[float, Float[Array, " n"]]:
         weights = flat.reshape(size)
-        scores = log_softmax(seen @ weights[:-1] + weights[-1], axis=1)
+        scores = scipy.special.log_softmax(seen @ weights[:-1] + weights[-1], axis=1)
         residual = (np.exp(scores) - labels) / len(y)
         value = -(labels * scores).sum() / len(y)
         value += strength / 2 * np.square(weights[:-1]).sum()
@@ -170,7 +169,7 @@ def fitted(
         return float(value), gradient.ravel()
 
     how = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
-    found = minimize(loss, np.zeros(size).ravel(), **how).x.reshape(size)
+    found = scipy.optimize.minimize(loss, np.zeros(size).ravel(), **how).x.reshape(size)
     return found[:-1], found[-1]
 
 
@@ -184,4 +183,4 @@ def home_shares(
     mean = mean_of_neighbors(graph)
     own = np.asarray(features_at_home(graph, mean)[nodes] @ home.ridge)
     seen = np.hstack([seen_at_home(model, graph, known, mean)[nodes], own])
-    return np.asarray(np.exp(log_softmax(seen @ home.weight + home.bias, axis=1)))
+    return np.asarray(np.exp(scipy.special.log_softmax(seen @ home.weight + home.bias, axis=1)))

@@ -13,7 +13,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import prod
-from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import torch
@@ -74,7 +83,7 @@ def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
     A frame that is longer than ``most`` bytes, has a long header, or holds anything that does
     not belong in the message is refused before its tensors are read.
     """
-    known = {f"/{name}" for name in get_type_hints(kind)}
+    known = {f"/{name}" for name in field_types(cast(Any, kind))}
     try:
         if len(frame) > most:
             raise ValueError(f"{len(frame):,} bytes, but {most:,} is the limit")

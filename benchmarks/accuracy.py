@@ -3,7 +3,7 @@
     python benchmarks/accuracy.py --seeds 0,1,2,3,4     # what is there is not run again
     python benchmarks/accuracy.py --docs                # renews the tables in README and docs
 
-Seeds below 100 were not used to choose anything here; ``choose_features.py`` chooses.
+Seeds below 100 were not used to choose anything here; ``choose_preset.py`` chooses.
 """
 
 from __future__ import annotations

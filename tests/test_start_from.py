@@ -81,7 +81,7 @@ class Own(torch.nn.Module):
         return self.head(self.inside(x))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("backbone", ["graphsage", "gcn", "gat", "propagate", "own"])
+@pytest.mark.parametrize("backbone", ["graphsage", "gcn", "gat", "propagate", "mix", "own"])
 def test_every_weight_of_what_remains_is_carried_over_and_no_other(backbone: str) -> None:
     named = fs.models.backbone.named(Own) if backbone == "own" else backbone
     model = ModelConfig(backbone=named, widths=(16, 8))

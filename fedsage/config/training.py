@@ -29,7 +29,7 @@ class ModelConfig(Section):
     """The classifier F."""
 
     backbone: str = Field(
-        "graphsage", description="Eq. (1), or gcn, gat, propagate, or your own file"
+        "graphsage", description="Eq. (1), or mix, gcn, gat, propagate, or your own file"
     )
     widths: Layers = Field((64, 32), description="of the layers")
     head: Head = Field(
@@ -40,9 +40,14 @@ class ModelConfig(Section):
         0.0, ge=0, le=0.99, description="dropout on hidden layers, in steps of 1/256"
     )
     heads: int = Field(4, ge=1, le=64, description="attention heads, for gat")
-    steps: int = Field(10, ge=1, le=1000, description="propagation steps, for propagate")
+    steps: int = Field(
+        10, ge=1, le=1000, description="propagation steps, for propagate and mix"
+    )
     teleport: float = Field(
-        0.1, ge=0, le=1, description="share of the start in every step, in propagate"
+        0.1, ge=0, le=1, description="share of the start in every step, in propagate and mix"
+    )
+    share: float = Field(
+        0.5, ge=0, le=1, description="of the propagated answers, in mix; the rest is GraphSage"
     )
 
 

@@ -13,7 +13,7 @@ presets = ["paper", "best"]
 # "links" lets other owners find out which of your nodes they have links to, and gives them sums
 # of features: add it if you want that (docs/known-links.md).
 mending = ["none", "copy", "classes", "subspace", "neighgen", "shared"]
-backbones = ["graphsage", "gcn", "gat", "propagate"]
+backbones = ["graphsage", "mix", "gcn", "gat", "propagate"]
 rules = ["mean", "median", "trimmed-mean", "krum"]
 messages = ["full", "whole", "low-rank"]
 # Forms of features. unit and auto need a few sums over all your nodes. "tfidf" tells the server

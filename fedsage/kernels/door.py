@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedsage.kernels import epoch as training
-from fedsage.kernels import louvain, nearest, parts, product, query
+from fedsage.kernels import linear, louvain, nearest, parts, product, query
 from fedsage.kernels.compiling import read_only
 from fedsage.kernels.lowlevel import WIDTHS
 from fedsage.kernels.room import borrowed, sizes_of
@@ -76,6 +76,26 @@ def epoch(
                 settings,
             )
         )
+
+
+def linear_epoch(
+    rows: Arrays,
+    y: Int[Array, " rows"],
+    weights: Arrays,
+    moments: tuple[Arrays, Arrays],
+    step: float,
+    how: tuple[str, float, float],
+    batch_size: int,
+) -> float:
+    """One pass of softmax regression over sparse rows in their order; the summed loss.
+
+    Weights (a table and a bias) and both moments (flat) are changed in place. ``how`` is the
+    optimizer, η and the weight decay.
+    """
+    optimizer, eta, weight_decay = how
+    settings = step, OPTIMIZERS[optimizer], float(eta), float(weight_decay)
+    given = frozen(as_indices(rows)), y, weights, *moments
+    return float(linear.epoch(*given, batch_size, settings))
 
 
 def logits(

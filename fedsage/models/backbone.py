@@ -21,6 +21,7 @@ from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.edges import Edges, edges_of_graph, edges_of_hops, with_generated
+from fedsage.models.losses import ClassWeights, classification_loss
 from fedsage.models.parameters import Inputs, Logits, Stacked
 from fedsage.registry import Registry, is_file
 from fedsage.rng import torch_stream
@@ -77,6 +78,17 @@ class Backbone(nn.Module):
         """
         batch = hops[-1].mean.shape[0] if hops else rows.shape[0]
         return self.on_edges(rows, edges_of_hops(hops, rows.shape[0]), generator)[:batch]
+
+    def batch_loss(
+        self,
+        rows: Inputs,
+        hops: Sequence[Hop],
+        y: Int[Tensor, " batch"],
+        weights: ClassWeights | None,
+        generator: np.random.Generator,
+    ) -> Float[Tensor, ""]:
+        """What training makes smaller: Eq. (2) of a batch."""
+        return classification_loss(self.on_hops(rows, hops, generator), y, weights)
 
     @torch.no_grad()
     def on_graph(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:

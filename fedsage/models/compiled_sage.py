@@ -20,12 +20,14 @@ def epoch(
     model: ModelConfig,
     optimizer: torch.optim.Optimizer,
     graph: Graph,
-    nodes: NodeIds,
+    order: NodeIds,
     classifier: ClassifierConfig,
     generator: np.random.Generator,
 ) -> float:
-    """``torch_epoch`` by the compiled kernel: changes weights and moments in place."""
-    order = nodes[generator.permutation(len(nodes))]
+    """An epoch by the compiled kernel, on nodes in that order; returns the mean loss.
+
+    It changes weights and moments in place.
+    """
     moments, step = moments_of(optimizer, weights)
     loss = door.epoch(
         generator,
@@ -42,14 +44,25 @@ def epoch(
             eta=classifier.eta,
             weight_decay=classifier.weight_decay,
             threshold=threshold(model.dropout),
-            batch_size=classifier.batch_for(len(nodes)),
+            batch_size=classifier.batch_for(len(order)),
             fanouts=classifier.fanouts,
         ),
     )
-    num_steps = -(-len(nodes) // classifier.batch_for(len(nodes)))
+    count_steps(optimizer, weights, step, len(order), classifier)
+    return loss / len(order)
+
+
+def count_steps(
+    optimizer: torch.optim.Optimizer,
+    weights: list[Tensor],
+    step: float,
+    nodes: int,
+    classifier: ClassifierConfig,
+) -> None:
+    """Tell the optimizer that ``step`` steps were followed by those of an epoch."""
+    num_steps = -(-nodes // classifier.batch_for(nodes))
     for weight in () if classifier.optimizer == "sgd" else weights:
         optimizer.state[weight]["step"].fill_(step + num_steps)
-    return loss / len(nodes)
 
 
 def logits(weights: list[Tensor], head: Head, graph: Graph, nodes: NodeIds) -> Logits:

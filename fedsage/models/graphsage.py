@@ -178,9 +178,20 @@ class GraphSage(Layers):
         generator: np.random.Generator,
     ) -> float:
         """``torch_epoch`` by compiled code; changes weights and moments in place."""
-        return compiled_sage.epoch(
-            self.weights, self.shape.model, optimizer, graph, nodes, classifier, generator
-        )
+        order = nodes[generator.permutation(len(nodes))]
+        return self.compiled_batches(optimizer, graph, order, classifier, generator)
+
+    def compiled_batches(
+        self,
+        optimizer: torch.optim.Optimizer,
+        graph: Graph,
+        order: NodeIds,
+        classifier: ClassifierConfig,
+        generator: np.random.Generator,
+    ) -> float:
+        """The same on nodes that are in order already."""
+        given = optimizer, graph, order, classifier, generator
+        return compiled_sage.epoch(self.weights, self.shape.model, *given)
 
     @property
     def sage_layers(self) -> list[SageLayer]:

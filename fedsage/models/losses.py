@@ -13,10 +13,11 @@ from fedsage.models.parameters import Logits
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
 Scalar = Float[Tensor, ""]
+ClassWeights = Float[Tensor, " d_y"]  # how much a node of each class counts
 
 
 def classification_loss(
-    logits: Logits, y: Int[Tensor, " n"], weights: Float[Tensor, " d_y"] | None = None
+    logits: Logits, y: Int[Tensor, " n"], weights: ClassWeights | None = None
 ) -> Scalar:
     r"""Eq. (2), :math:`\mathcal{L}^c`: cross entropy of Softmax(h^K) against the labels.
 

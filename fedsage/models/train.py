@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,11 +13,9 @@ from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, node_batches, sample_hops
 from fedsage.models.backbone import Backbone, feature_rows
-from fedsage.models.losses import classification_loss
+from fedsage.models.losses import ClassWeights
 from fedsage.models.parameters import Inputs
 from fedsage.shapes import NodeIds
-
-ClassWeights: TypeAlias = Float[torch.Tensor, " d_y"]
 
 
 class LocalTerm:
@@ -84,9 +81,8 @@ def torch_epoch(
         inputs = hops[0].inputs if hops else nodes[batch]
         rows = feature_rows(graph.x, inputs, model.device)
         own.before()
-        logits = model.on_hops(rows, hops, generator)
-        loss = classification_loss(logits, y[torch.from_numpy(batch)], weights)
-        loss = loss + own.loss(rows, hops)
+        asked = y[torch.from_numpy(batch)]
+        loss = model.batch_loss(rows, hops, asked, weights, generator) + own.loss(rows, hops)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         own.gradients()

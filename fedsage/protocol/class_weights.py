@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.models.train import ClassWeights
+from fedsage.models.losses import ClassWeights
 from fedsage.protocol.agreement import Ready
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints, OwnerId, message

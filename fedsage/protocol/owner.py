@@ -18,9 +18,10 @@ from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.models.backbone import new_model, query
+from fedsage.models.losses import ClassWeights
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
-from fedsage.models.train import ClassWeights, LocalTerm, train_epoch
+from fedsage.models.train import LocalTerm, train_epoch
 from fedsage.protocol.guard import (
     UPDATE,
     distance_of,

@@ -72,7 +72,7 @@ def run(
         evaluate_on: The whole graph, for ``accuracy["global"]`` and for GlobSage.
         dataset: What to call the graph in the record.
         settings: Over the preset, nested as in a TOML file: ``{"classifier": {"eta": 0.01}}``.
-        model: The classifier: ``graphsage``, ``gcn``, ``gat``, ``propagate``; a
+        model: The classifier: ``graphsage``, ``mix``, ``gcn``, ``gat``, ``propagate``; a
             ``torch.nn.Module`` of your own with ``__init__(self, num_features, num_classes)``
             and ``forward(x, edge_index)``; or the file that registers it.
         aggregate: How the owners' classifiers become one: the name of a rule, a file, or a

@@ -136,7 +136,7 @@ def test_new_nodes_bring_the_weights_of_their_links() -> None:
     np.testing.assert_allclose(row, np.array([3, 2, 0, 0.5, 4, 0, 0.25]) / total, rtol=1e-6)
 
 
-@pytest.mark.parametrize("backbone", ["graphsage", "gcn", "gat", "propagate"])
+@pytest.mark.parametrize("backbone", ["graphsage", "gcn", "gat", "propagate", "mix"])
 @pytest.mark.parametrize("kernel", ["auto", "torch"])
 def test_queries_on_all_neighbors_are_what_many_draws_come_to(
     backbone: str, kernel: Any

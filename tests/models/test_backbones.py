@@ -40,7 +40,7 @@ from tests.graph.test_sampling import with_isolated
 from tests.models.conftest import everyone, shape_of
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "my_backbone.py")
-OURS = ("graphsage", "gcn", "gat", "propagate")
+OURS = ("graphsage", "mix", "gcn", "gat", "propagate")
 ALL = (*OURS, EXAMPLE)
 GEN = {"widths": [8, 6], "hidden": [10], "batch_size": 12, "rounds_gen": 2, "min_batch": 4}
 Train = Callable[..., RunResult]

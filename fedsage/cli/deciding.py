@@ -29,6 +29,10 @@ def shown(kit: Path) -> tuple[Path, Asked]:
     if asked is None:
         raise ConfigError(f"No run waits for the decision of {opened.name}.")
     print(f"Run {asked.terms.run} waits for {opened.name}.\n\n{asked.terms.leaves}")
+    if asked.terms.settings["privacy"]["level"] == "private":
+        from fedsage.federation.readying import cost_so_far  # takes time to load
+
+        print(cost_so_far(opened))
     before = "the preset, as there was no run before" if asked.first else "your last run"
     print(f"Settings that differ from {before}:")
     print("\n".join(f"- {line}" for line in asked.differs) or "- none")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.policy import Policy
+from fedsage.federation.kit import Kit
+from fedsage.federation.policy import Policy, read_policy
 from fedsage.federation.proposal import Proposal
 from fedsage.graph.forms import RAW
 from fedsage.graph.graph import Graph
@@ -81,6 +82,17 @@ def ledger_of(policy: Policy, ours: Path) -> Ledger:
     """What an owner's nodes have cost in all private runs, and its budget for them."""
     rules = policy.rules
     return Ledger(ours / SPENT, Budget(rules["budget.epsilon"], rules["budget.delta"]))
+
+
+def cost_so_far(kit: Kit) -> str:
+    """What all private runs of an owner have cost, and its budget, in words."""
+    ledger = ledger_of(read_policy(kit.path), kit.ours)
+    budget, runs = ledger.budget, len({one.run for one in ledger.entries()})
+    assert budget is not None
+    return (
+        f"Your private runs so far ({runs}) have cost ε = {ledger.spent(budget.delta):.2f} of "
+        f"your budget of {budget.epsilon:g}, at δ = {budget.delta:g}."
+    )
 
 
 def check_private_run(site: Site, proposed: Proposal) -> None:

@@ -312,3 +312,16 @@ def test_a_server_cannot_go_back_in_time(private: Make, tmp_path: Path) -> None:
     site.answer("restore", encode(Step("training", 0, False)))
     with pytest.raises(PrivacyError, match="another question"):
         noisy_gradient(owner, Weights(0, 60, zero + 1))
+
+
+def test_an_owner_that_is_asked_sees_what_its_nodes_have_cost(
+    private: Make, tmp_path: Path
+) -> None:
+    from fedsage.federation.kit import Kit
+    from fedsage.federation.readying import cost_so_far
+
+    serve(private_for(), SiteEngine(private()), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+    kit = Kit(tmp_path, "owner", "east")
+    (tmp_path / "fedsage").symlink_to(tmp_path / "east")
+    words = cost_so_far(kit)
+    assert "so far (1) have cost ε = " in words and "your budget of 10" in words

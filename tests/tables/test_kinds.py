@@ -10,7 +10,7 @@ from fedsage.data.npz import content_sha256
 from fedsage.errors import DataErrors
 from fedsage.tables.kinds.words import hashed
 from fedsage.tables.schema import read_schema
-from fedsage.tables.tables import Tables, graph_of, pooled_scale, read_tables
+from fedsage.tables.tables import Tables, column_sums, graph_of, pooled_scale, read_tables
 from fedsage.tables.write import write_tables
 
 EDGES = "source,target\na,b\n"
@@ -37,6 +37,21 @@ def test_a_count_is_the_logarithm_of_one_more(tmp_path: Path) -> None:
     np.testing.assert_allclose(x_of(tables), expected, rtol=1e-6)
     with pytest.raises(DataErrors, match=r"'1\.5' is not a count; 2 cells are like this"):
         read(tmp_path, '{ kind = "count" }', "1.5", "-2", "3")
+
+
+def test_a_range_takes_the_place_of_mean_and_deviation(tmp_path: Path) -> None:
+    limits = '{ kind = "number", range = [0, 100], missing = "mean" }'
+    tables = read(tmp_path, limits, "25", "", "1000", "-3")
+    assert [float(one[0]) for one in column_sums(tables)] == [0.0, 0.0]  # nothing leaves
+    np.testing.assert_allclose(x_of(tables), [[-0.5], [0.0], [1.0], [-1.0]])
+    counts = read(tmp_path, '{ kind = "count", range = [0, 99] }', "0", "9", "99")
+    np.testing.assert_allclose(x_of(counts), [[-1.0], [0.0], [1.0]], atol=1e-6)
+    days = '{ kind = "date", range = ["2024-01-01", "2024-01-11"] }'
+    dates = read(tmp_path, days, "2024-01-06", "2025-01-01")
+    np.testing.assert_allclose(x_of(dates), [[0.0], [1.0]])
+    for wrong in ("[5, 5]", "[1]", '["a", "b"]', "7"):
+        with pytest.raises(DataErrors, match=r"\[0, 120\]"):
+            read(tmp_path, f'{{ kind = "number", range = {wrong} }}', "1", "2")
 
 
 def test_booleans_are_read_in_several_languages(tmp_path: Path) -> None:

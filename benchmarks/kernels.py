@@ -16,7 +16,7 @@ from fedsage.config import Config, load_config
 from fedsage.files import write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.reproduce.tables import paired_difference
-from fedsage.runs.compare import compare
+from fedsage.runs.comparison import compare
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
 

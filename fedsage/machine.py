@@ -1,4 +1,7 @@
-"""The machine and the versions that results depend on. Imports nothing heavy."""
+"""What results depend on: the machine, versions, the threads of dense products.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -70,3 +74,23 @@ def peak_rss_mb() -> float:
     import resource  # does not exist on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+
+
+@contextlib.contextmanager
+def dense_threads(threads: int) -> Iterator[None]:
+    """Let dense products use ``threads`` threads inside, and the former number afterwards.
+
+    Note:
+        Torch's number applies to the thread that sets it: another one, where nothing was set,
+        uses all cores and gives other bits.
+    """
+    import torch  # not above: it takes a second to load
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

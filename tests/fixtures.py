@@ -16,7 +16,7 @@ from tests.checker import checking
 with checking("fedsage"):
     import fedsage.cli.main
     import fedsage.models.export
-    import fedsage.runs.compare
+    import fedsage.runs.comparison
     import fedsage.runs.repeat  # noqa: F401
 
 from fedsage.config import Config, load_config

@@ -10,7 +10,7 @@ from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import TypeCheckError
 
 from fedsage.config import load_config
-from fedsage.evaluation.metrics import confusion, mean_and_std
+from fedsage.evaluation.evaluate import confusion, mean_and_std
 from fedsage.graph.graph import Graph
 
 

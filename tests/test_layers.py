@@ -12,7 +12,7 @@ import fedsage
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
     {"config", "errors", "extras", "files", "layering", "machine", "paper", "presets",
-     "readable", "registry", "rng", "shapes", "threads"},
+     "readable", "registry", "rng", "shapes"},
     {"kernels"},
     {"graph"},
     {"tables"},
@@ -47,6 +47,11 @@ def imports(source: Path) -> list[tuple[int, str]]:
     return [(level, module) for level, module in found if level or module.startswith("fedsage")]
 
 
+def exists(module: str) -> bool:
+    place = PACKAGE.parent.joinpath(*module.split("."))
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_down(source: Path) -> None:
     part = part_of(source)
@@ -54,6 +59,7 @@ def test_imports_go_down(source: Path) -> None:
         return
     for level, module in imports(source):
         assert level == 0, "imports have one form: from fedsage.part.module import name"
+        assert exists(module), f"{source.name} imports {module}, which does not exist"
         other = module.split(".")[1]
         if other != part and LAYER[part] > 0:
             assert LAYER[other] < LAYER[part], f"{part}/{source.name} imports {other}"

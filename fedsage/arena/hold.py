@@ -11,7 +11,7 @@ from fedsage.arena.contest import TUNING, Contest, Entrant, Moments, Point, Ring
 from fedsage.evaluation.paired import paired_difference
 from fedsage.readable import all_phases, both_ways
 from fedsage.reproduce.cells import Cell, FinishedCell, fingerprint, run_cells
-from fedsage.runs.compare import as_json, row_of, summary
+from fedsage.runs.comparison import as_json, row_of, summary
 
 OnCell: TypeAlias = Callable[[int, int, Cell], None]
 Place: TypeAlias = tuple[Entrant, Ring, Moments]

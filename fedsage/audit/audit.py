@@ -12,8 +12,8 @@ from fedsage.audit.case import Case
 from fedsage.audit.finding import ATTACKS, Finding
 from fedsage.errors import DataError
 from fedsage.files import write_json
+from fedsage.machine import dense_threads
 from fedsage.protocol.procedures import in_private
-from fedsage.threads import dense_threads
 
 AUDIT = "audit.json"  # in the run's folder
 

@@ -12,7 +12,7 @@ from typing import Any
 from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.fresh import in_fresh_process
 from fedsage.data.synthetic import synthetic
-from fedsage.graph.communities import LARGE
+from fedsage.graph.assign import LARGE
 from fedsage.graph.partition import partition
 from fedsage.kernels.door import warm_up
 from fedsage.machine import peak_rss_mb

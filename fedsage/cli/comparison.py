@@ -11,7 +11,7 @@ from fedsage.readable import all_phases, both_ways, counted, size
 
 if TYPE_CHECKING:
     from fedsage.evaluation.paired import PairedDifference
-    from fedsage.runs.compare import Row
+    from fedsage.runs.comparison import Row
     from fedsage.runs.record import RunRecord
 
 

@@ -118,8 +118,8 @@ def compare(
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
     from fedsage.methods import find_method
-    from fedsage.runs.compare import compare as compare_methods
-    from fedsage.runs.compare import comparison_json, write_rows
+    from fedsage.runs.comparison import compare as compare_methods
+    from fedsage.runs.comparison import comparison_json, write_rows
     from fedsage.runs.folder import check_free
 
     if not names:

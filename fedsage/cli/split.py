@@ -16,7 +16,7 @@ from fedsage.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
-    from fedsage.graph.known import KnownLinks
+    from fedsage.graph.known_links import KnownLinks
     from fedsage.graph.partition import Partition
     from fedsage.graph.split import Split
     from fedsage.shapes import NodeIds
@@ -125,7 +125,7 @@ def remote_links(
         )
     if format == "npz":
         raise ConfigError("--links needs tables, which name nodes. Leave out --format npz.")
-    from fedsage.graph.known import known_links
+    from fedsage.graph.known_links import known_links
 
     return known_links(graph, part.nodes, known, seed)
 
@@ -161,7 +161,7 @@ def writer(dataset: str, format: str, known: Sequence[KnownLinks]) -> Writer:
 
 def with_links(tables: Tables, known: KnownLinks, ids: Sequence[str] | None) -> Tables:
     """An owner's tables with its links to others; ``ids`` are what nodes of G are called."""
-    from fedsage.graph.known import RemoteLinks
+    from fedsage.graph.known_links import RemoteLinks
 
     there = tuple(known.there if ids is None else (ids[int(name)] for name in known.there))
     owner = tuple(f"owner-{i}" for i in known.at.tolist())

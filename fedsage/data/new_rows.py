@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 
 from fedsage.errors import DataErrors
-from fedsage.graph.known import NO_REMOTE, RemoteLinks
+from fedsage.graph.known_links import NO_REMOTE, RemoteLinks
 from fedsage.shapes import Array, EdgeIndex, NodeIds
 from fedsage.tables.cells import Cells
 from fedsage.tables.column import column_of

@@ -16,7 +16,7 @@ from fedsage.data.load import GRAPH, check_same_schema, only_tables, read_owners
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import KnownLinks
+from fedsage.graph.known_links import KnownLinks
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.shapes import NodeFeatures, NodeLabels

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from fedsage.evaluation.metrics import student_interval
+from fedsage.evaluation.evaluate import student_interval
 
 CONFIDENCE = 0.95
 

@@ -36,7 +36,7 @@ from fedsage.protocol.procedures import (
     in_sums,
     procedure,
 )
-from fedsage.runs.earlier import Earlier, earlier_run, start_of
+from fedsage.runs.earlier_run import Earlier, earlier_run, start_of
 
 if TYPE_CHECKING:
     from fedsage.federation.site import Site

@@ -10,8 +10,8 @@ import torch
 from fedsage.config import Config
 from fedsage.data.owned import Owned
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.forms import NOTHING, SUMMED, FeatureForm, Looks, form_from, looks_of
-from fedsage.graph.forms import word_counts as counts_in
+from fedsage.graph.feature_forms import NOTHING, SUMMED, FeatureForm, Looks, form_from, looks_of
+from fedsage.graph.feature_forms import word_counts as counts_in
 from fedsage.protocol.agreement import FeatureLooks, FeatureSums, WordCounts
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints

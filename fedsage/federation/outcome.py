@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedsage.data.owned import Owned
 from fedsage.errors import ProtocolError
-from fedsage.graph.forms import FeatureForm
+from fedsage.graph.feature_forms import FeatureForm
 from fedsage.methods import find_method
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import parameters_of

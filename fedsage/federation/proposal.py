@@ -24,7 +24,7 @@ from fedsage.protocol.chain import AGREED, RUN_NAME
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.rng import with_secret
-from fedsage.runs.earlier import Earlier
+from fedsage.runs.earlier_run import Earlier
 from fedsage.runs.setup import chosen_by_name, plan_of
 
 

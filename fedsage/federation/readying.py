@@ -10,7 +10,7 @@ from fedsage.errors import ConfigError, PrivacyError
 from fedsage.federation.kit import Kit
 from fedsage.federation.policy import Policy, read_policy
 from fedsage.federation.proposal import Proposal
-from fedsage.graph.forms import RAW
+from fedsage.graph.feature_forms import RAW
 from fedsage.graph.graph import Graph
 from fedsage.privacy.accountant import honest
 from fedsage.privacy.keys import threshold_of
@@ -24,7 +24,7 @@ from fedsage.protocol.procedures import in_private
 from fedsage.protocol.remembered import FILE as SUMS
 from fedsage.protocol.remembered import Remembered
 from fedsage.rng import with_secret
-from fedsage.runs.private import check_columns
+from fedsage.runs.checks import check_columns
 
 if TYPE_CHECKING:
     from fedsage.federation.site import Site

@@ -15,7 +15,8 @@ from fedsage.federation.beginning import begin_together
 from fedsage.federation.features import agree_on_features, check_counted, form_of_sums, formed
 from fedsage.federation.joining import agree_on_scale, give_scale, join
 from fedsage.federation.site import Site
-from fedsage.graph.forms import RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm
+from fedsage.machine import dense_threads
 from fedsage.mending.way import Way
 from fedsage.methods import Method, all_methods, find_method
 from fedsage.models.classifier import NodeClassifier, save_models
@@ -33,7 +34,6 @@ from fedsage.runs.events import Event, Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import chosen_by_name, plan_of
 from fedsage.runs.train import Rounds, run_method
-from fedsage.threads import dense_threads
 
 HIDDEN_BELOW = 8  # counts of fewer nodes are not written down
 

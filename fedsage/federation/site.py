@@ -24,7 +24,8 @@ from fedsage.federation.readying import check_private_run, new_masks, new_owner
 from fedsage.federation.steering import Steering
 from fedsage.federation.words import told_nodes, what_leaves, words_of_agreeing
 from fedsage.files import write_atomically, write_json
-from fedsage.graph.forms import RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm
+from fedsage.machine import dense_threads
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.models.warm_start import Places
 from fedsage.protocol.agreement import (
@@ -52,10 +53,9 @@ from fedsage.protocol.procedures import (
     procedures_in,
 )
 from fedsage.protocol.wire import MOST_BYTES, decode
-from fedsage.runs.earlier import Earlier, check_same_form
+from fedsage.runs.earlier_run import Earlier, check_same_form
 from fedsage.runs.folder import SETTINGS
 from fedsage.tables.tables import Scale, no_scale
-from fedsage.threads import dense_threads
 
 LONGEST_AGREEMENT = 1 << 20  # bytes of a message that may come before the agreement
 HELD, LOOK = 20.0, 0.2  # seconds that a question waits for the owner, and between two looks

@@ -16,15 +16,19 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError
-from fedsage.graph.arrays import chunks, frozen, paired, positions, symmetric
-from fedsage.graph.check import (
+from fedsage.graph.arrays import (
     checked_features,
     checked_labels,
     checked_links,
     checked_size,
+    chunks,
+    frozen,
+    paired,
+    positions,
+    symmetric,
 )
+from fedsage.graph.link_values import NO_VALUES, LinkValues, checked_values
 from fedsage.graph.split import Split, checked_split
-from fedsage.graph.values import NO_VALUES, LinkValues, checked_values
 from fedsage.readable import counted, html_table
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 

@@ -14,7 +14,7 @@ from fedsage.errors import ConfigError, DataError
 from fedsage.graph.arrays import frozen
 from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import KnownLinks
+from fedsage.graph.known_links import KnownLinks
 from fedsage.graph.split import Split, split_each, split_labels
 from fedsage.readable import counted, html_table, owners_of
 from fedsage.shapes import Array, NodeIds

@@ -7,7 +7,7 @@ from scipy.sparse import issparse, vstack
 
 from fedsage.graph.arrays import frozen, positions, symmetric
 from fedsage.graph.graph import Graph
-from fedsage.graph.values import NO_VALUES, LinkValues
+from fedsage.graph.link_values import NO_VALUES, LinkValues
 from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels
 
 

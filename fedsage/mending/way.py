@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from fedsage.config import Config, MendConfig, NeighGenConfig
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import RemoteLinks
+from fedsage.graph.known_links import RemoteLinks
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.plan import Plan

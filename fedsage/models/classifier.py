@@ -19,7 +19,7 @@ from torch import nn
 from fedsage.config import Kernel, ModelConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.files import write_atomically
-from fedsage.graph.forms import FORMS, RAW, FeatureForm
+from fedsage.graph.feature_forms import FORMS, RAW, FeatureForm
 from fedsage.graph.graph import Graph
 from fedsage.models.backbone import (
     BACKBONES,

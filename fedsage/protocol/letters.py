@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError
-from fedsage.graph.forms import RAW, FeatureForm
-from fedsage.graph.known import KnownLinks
+from fedsage.graph.feature_forms import RAW, FeatureForm
+from fedsage.graph.known_links import KnownLinks
 from fedsage.privacy.keys import agreed, new_secret, public_key, sealed, unsealed
 from fedsage.privacy.sums import Whole
 from fedsage.protocol.messages import Each, Form, Ints, OwnerId, message

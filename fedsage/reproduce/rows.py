@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsage.reproduce.cells import FinishedCell, Labels, grouped
 from fedsage.reproduce.tables import beside_paper
-from fedsage.runs.compare import as_json, row_of
+from fedsage.runs.comparison import as_json, row_of
 
 NAMED = ("dataset", "M", "method")  # labels that have their own key in every row
 

@@ -23,6 +23,7 @@ from fedsage.data.npz import graph_in, read_arrays, save_graph
 from fedsage.errors import DataError
 from fedsage.files import write_atomically, write_json
 from fedsage.graph.graph import Graph
+from fedsage.machine import dense_threads
 from fedsage.mending.way import WAYS
 from fedsage.models.backbone import query
 from fedsage.models.classifier import NodeClassifier
@@ -33,7 +34,6 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.private import PrivateOwner
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeIds
-from fedsage.threads import dense_threads
 
 OWNERS, QUERIES = "owners", "queries.json"
 PLAIN, MENDED, PREDICTIONS = "graph.npz", "mended.npz", "predictions.csv"

@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from fedsage.evaluation.evaluate import Evaluation
-from fedsage.evaluation.metrics import balanced_accuracy, macro_f1, precision, recall
+from fedsage.evaluation.evaluate import (
+    Evaluation,
+    balanced_accuracy,
+    macro_f1,
+    precision,
+    recall,
+)
 from fedsage.protocol.measuring import Measured
 from fedsage.shapes import Array
 

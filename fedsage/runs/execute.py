@@ -18,10 +18,11 @@ from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
 from fedsage.evaluation.diagnostics import Mending, mending_quality
-from fedsage.graph.forms import pooled_form
+from fedsage.graph.feature_forms import pooled_form
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
+from fedsage.machine import dense_threads
 from fedsage.methods import Method
 from fedsage.models.backbone import new_model
 from fedsage.models.classifier import NodeClassifier
@@ -41,7 +42,6 @@ from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
 from fedsage.runs.train import Trained, share_picked, train
 from fedsage.tables.tables import graph_of, pooled_scale, read_tables
-from fedsage.threads import dense_threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from fedsage.data.new_rows import NewRows
 from fedsage.errors import ConfigError
 from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import RemoteLinks
+from fedsage.graph.known_links import RemoteLinks
 from fedsage.graph.surroundings import with_surroundings
 from fedsage.mending.way import WAYS, NewNodes
 from fedsage.models.classifier import NodeClassifier

@@ -14,8 +14,7 @@ from fedsage.graph.partition import Partition, partition
 from fedsage.layering import Settings
 from fedsage.methods import Method, find_method
 from fedsage.protocol.server import Rule
-from fedsage.runs.compare import write_rows
-from fedsage.runs.comparison import Comparison
+from fedsage.runs.comparison import Comparison, write_rows
 from fedsage.runs.folder import check_free
 from fedsage.runs.record import OWN, RunRecord
 from fedsage.runs.run import run

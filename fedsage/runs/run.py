@@ -29,10 +29,10 @@ from fedsage.runs.folder import (
     end_checkpoint,
     write_settings,
 )
+from fedsage.runs.progress import shown
 from fedsage.runs.record import OWN
 from fedsage.runs.result import RunResult, load_result, write
 from fedsage.runs.setup import chosen_by_name, num_rounds
-from fedsage.runs.shown import shown
 from fedsage.runs.track import Tracking, check_trackers, track
 
 RUN = RunConfig()

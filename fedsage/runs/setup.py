@@ -10,9 +10,9 @@ import numpy as np
 from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError
 from fedsage.graph.attach import mend
-from fedsage.graph.forms import RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import known_links
+from fedsage.graph.known_links import known_links
 from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
 from fedsage.graph.stress import is_stressed, stressed
@@ -30,15 +30,17 @@ from fedsage.protocol.procedures import Sealed, in_full, in_private, in_sums, pr
 from fedsage.protocol.server import RULES, Rule
 from fedsage.rng import with_secret
 from fedsage.runs.checks import (
+    as_private,
     check_classes,
+    check_columns,
     check_device,
     check_kernel,
     check_options,
+    check_private,
     check_whole,
     fitting,
 )
-from fedsage.runs.earlier import begun_with
-from fedsage.runs.private import as_private, check_columns, check_private
+from fedsage.runs.earlier_run import begun_with
 
 TRAINING = procedures_in(
     DataOwner.__module__,

@@ -14,7 +14,7 @@ import numpy as np
 from fedsage.checkpoint.server import DiskJournal, ServerState, step_of
 from fedsage.config import Config
 from fedsage.engines.inprocess import InProcessEngine
-from fedsage.graph.forms import RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.mending.way import Way
 from fedsage.methods import Loop, fedsage, fedsage_plus, privately
 from fedsage.models.classifier import NodeClassifier

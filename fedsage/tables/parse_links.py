@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse import coo_array
 
-from fedsage.graph.known import RemoteLinks
-from fedsage.graph.values import NO_VALUES, LinkValues
+from fedsage.graph.known_links import RemoteLinks
+from fedsage.graph.link_values import NO_VALUES, LinkValues
 from fedsage.shapes import Array, EdgeIndex, SparseMatrix
 from fedsage.tables.cells import Cells
 from fedsage.tables.column import column_of

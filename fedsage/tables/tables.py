@@ -21,9 +21,9 @@ from scipy.sparse import csr_array, hstack
 from fedsage.errors import DataError
 from fedsage.graph.arrays import frozen
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import RemoteLinks
+from fedsage.graph.known_links import RemoteLinks
+from fedsage.graph.link_values import NO_VALUES, LinkValues
 from fedsage.graph.split import Split
-from fedsage.graph.values import NO_VALUES, LinkValues
 from fedsage.shapes import Array, EdgeIndex, NodeIds, SparseMatrix
 from fedsage.tables.digits import exact_sum
 from fedsage.tables.feature import Feature

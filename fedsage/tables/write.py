@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, issparse
 
 from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import NO_REMOTE
+from fedsage.graph.known_links import NO_REMOTE
 from fedsage.graph.split import Split
 from fedsage.shapes import Array
 from fedsage.tables.feature import Feature, names_of

@@ -11,9 +11,9 @@ import pytest
 from fedsage.audit.case import Case
 from fedsage.audit.prepare import recorded_case, run_for_audit
 from fedsage.config import load_config
+from fedsage.machine import dense_threads
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
-from fedsage.threads import dense_threads
 from tests.cli.conftest import fedsage  # noqa: F401
 
 SETTINGS: dict[str, dict[str, Any]] = {

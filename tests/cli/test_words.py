@@ -24,7 +24,7 @@ from fedsage.data.datasets import DATASETS
 from fedsage.federation.serve import federated
 from fedsage.methods import METHODS, find_method
 from fedsage.readable import counted
-from fedsage.runs.compare import Row
+from fedsage.runs.comparison import Row
 from tests.cli.conftest import SMALL, Call
 
 BASH = shutil.which("bash")

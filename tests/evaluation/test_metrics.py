@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.evaluation.evaluate import aggregated_risk
-from fedsage.evaluation.metrics import (
+from fedsage.evaluation.evaluate import (
     accuracy,
+    aggregated_risk,
     confusion,
     label_distribution,
     macro_f1,

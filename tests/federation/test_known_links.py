@@ -14,7 +14,7 @@ from fedsage.engines.simulated import known_keys
 from fedsage.errors import FedSageError
 from fedsage.federation.serve import serve
 from fedsage.federation.site import Site
-from fedsage.graph.known import RemoteLinks
+from fedsage.graph.known_links import RemoteLinks
 from fedsage.mending.links.held import HeldMeans
 from fedsage.mending.links.work import LinkWork
 from fedsage.rng import generator

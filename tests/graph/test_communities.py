@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedsage.data.synthetic import synthetic
-from fedsage.graph import communities as found
-from fedsage.graph.communities import by_igraph, communities, contracted, louvain_membership
+from fedsage.graph import assign as found
+from fedsage.graph.assign import by_igraph, communities, contracted, louvain_membership
 from fedsage.graph.graph import Graph
 from fedsage.kernels import door
 from fedsage.rng import generator

@@ -13,9 +13,9 @@ from fedsage.audit.attacks.link_sums import members_of, told_apart
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.engines.simulated import hide_sums, known_keys
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.forms import RAW
+from fedsage.graph.feature_forms import RAW
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import UNKNOWN
+from fedsage.graph.known_links import UNKNOWN
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.links.groups import ALONE, safe_groups
 from fedsage.mending.links.parts import GroupsAsked

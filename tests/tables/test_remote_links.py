@@ -7,7 +7,7 @@ import pytest
 
 from fedsage.data.owned import load_owners
 from fedsage.errors import DataError
-from fedsage.graph.known import NOBODY, UNKNOWN, RemoteLinks, known_links
+from fedsage.graph.known_links import NOBODY, UNKNOWN, RemoteLinks, known_links
 from fedsage.graph.partition import partition
 from fedsage.tables.tables import Tables, read_tables
 from fedsage.tables.write import write_tables

@@ -9,9 +9,9 @@ from scipy.sparse.csgraph import connected_components
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
-from fedsage.graph.forms import lengths_of
+from fedsage.graph.feature_forms import lengths_of
 from fedsage.graph.graph import Graph
-from fedsage.graph.known import known_links
+from fedsage.graph.known_links import known_links
 from fedsage.mending.links.groups import ALONE, safe_groups
 from fedsage.mending.links.rows import may_be_summed, summed_rows, words_from
 from fedsage.privacy.unlike import sketches

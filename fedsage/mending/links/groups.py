@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, diags_array, issparse
 
-from fedsage.graph.forms import lengths_of
+from fedsage.graph.feature_forms import lengths_of
 from fedsage.rng import Stream, generator
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 
-from fedsage.graph.forms import FeatureForm, lengths_of
+from fedsage.graph.feature_forms import FeatureForm, lengths_of
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 MOSTLY = 0.25  # words: no larger share of the values differs from zero

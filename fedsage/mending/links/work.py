@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError
-from fedsage.graph.known import NOBODY, UNKNOWN
+from fedsage.graph.known_links import NOBODY, UNKNOWN
 from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.held import HeldMeans, fingerprints
 from fedsage.mending.links.memory import ASKED, GAVE, LinkMemory

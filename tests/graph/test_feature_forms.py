@@ -11,7 +11,13 @@ from scipy.sparse import csr_array, issparse
 
 import fedsage as fs
 from fedsage.errors import ConfigError
-from fedsage.graph.forms import FeatureForm, form_from, looks_of, pooled_form, word_counts
+from fedsage.graph.feature_forms import (
+    FeatureForm,
+    form_from,
+    looks_of,
+    pooled_form,
+    word_counts,
+)
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 
@@ -47,7 +53,7 @@ def slowly(name: str, x: np.ndarray) -> np.ndarray:
 def test_a_form_is_its_formula(
     monkeypatch: pytest.MonkeyPatch, name: str, sparse: bool
 ) -> None:
-    monkeypatch.setattr("fedsage.graph.forms.RAREST", 4)
+    monkeypatch.setattr("fedsage.graph.feature_forms.RAREST", 4)
     x = np.tile(COUNTS, (4, 1))
     x[:8, 0] = 0
     held = csr_array(x) if sparse else x

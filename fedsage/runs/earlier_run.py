@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsage.config import NeighGenConfig
 from fedsage.errors import ConfigError
-from fedsage.graph.forms import FeatureForm
+from fedsage.graph.feature_forms import FeatureForm
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.mending.generator import fresh_theta

@@ -17,8 +17,8 @@ from hostile_owner import ORDER
 from fedsage.federation.operate import start, stop
 
 WAITS = "waits, and goes on when there is room"
+WRONG_CLOCK = "LD_PRELOAD", "CLOCK_OFF"
 ASKED_AGAIN, STOPS = "is asked again", "stops, says why, goes on with --resume"
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
 def fill(disk: Path) -> Path:
@@ -62,9 +62,9 @@ def resume(scene: Scene, seen: Seen, told: bool) -> None:
 def clock_ahead(scene: Scene, name: str, seen: Seen) -> None:
     killed(family(scene.kit(name)))
     seen.status_s = scene.gone(name)
-    os.environ.update(wrong_clock("+3600"))
+    os.environ.update(wrong_clock(scene, 3600))
     start(scene.kit(name), None, quiet)
-    for key in wrong_clock(""):
+    for key in WRONG_CLOCK:
         os.environ.pop(key)
     seen.back_s = scene.back(name)
 
@@ -75,19 +75,22 @@ def clock_behind(scene: Scene, name: str, seen: Seen) -> None:
     kit = scene.kit(name)
     stop(kit)
     command = [sys.executable, "-m", "fedsage.cli.main", "federation", "start", str(kit.path)]
-    env = os.environ | wrong_clock("-3600")
+    env = os.environ | wrong_clock(scene, -3600)
     told = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     seen.end = "" if told.returncode == 2 and "clock" in told.stderr else "ended otherwise"
     start(kit, None, quiet)
     seen.back_s = scene.back(name)
 
 
-def wrong_clock(off: str) -> dict[str, str]:
+def wrong_clock(scene: Scene, seconds: int) -> dict[str, str]:
     """For the environment of a process whose clock is off by so many seconds."""
-    return {
-        "LD_PRELOAD": str(FAKETIME), "FAKETIME": off, "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-    }  # fmt: skip
+    library = scene.coordinator.out.with_name("clock.so")
+    if not library.exists():
+        source = str(Path(__file__).with_name("clock.c"))
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-o", str(library), source, "-ldl"], check=True
+        )
+    return dict(zip(WRONG_CLOCK, (str(library), str(seconds)), strict=True))
 
 
 @fault("the server restarted with a checkpoint one round old", "goes on from there")

@@ -39,11 +39,6 @@ class PrivacyConfig(Section):
         1.0, gt=0, le=1, description="chance of a node to be in a round of a private run"
     )
 
-    @property
-    def hides_replies(self) -> bool:
-        """Whether the server sees only sums; private runs need that too."""
-        return self.level in ("sums", "private")
-
 
 class FederationConfig(Section):
     """Owners on separate machines."""

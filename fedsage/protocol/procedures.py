@@ -106,7 +106,7 @@ def in_whole_numbers(config: Config) -> bool:
 
 def in_sums(config: Config) -> bool:
     """For runs with hidden sums; private runs need them too."""
-    return config.privacy.hides_replies
+    return config.privacy.level in ("sums", "private")
 
 
 def in_private(config: Config) -> bool:

@@ -8,7 +8,8 @@ server through a proxy on loopback that can delay, lose, throttle and cut. One r
 again and again at random moments, and waits for everyone it needs, so its model must be that of
 an undisturbed run, bit for bit. With ``--spare`` runs go on without a missing owner, and every
 round without it must say so. Results are added to ``docs/results/chaos.json``, and the table in
-docs/reliability.md is made from them. Needs root (small disks are mounted) and a C compiler (for a wrong clock).
+docs/reliability.md is made from them. Needs root (small disks are mounted) and a C compiler
+(for a wrong clock).
 """
 
 from __future__ import annotations

@@ -8,7 +8,16 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import console, deciding, housekeeping, members, options, service, show
+from fedsage.cli import (
+    console,
+    deciding,
+    housekeeping,
+    members,
+    options,
+    service,
+    show,
+    steering,
+)
 from fedsage.cli.between import (
     needs_nvflare,
     rehearse_into,
@@ -28,6 +37,7 @@ app = typer.Typer(
 )
 app.command()(status)
 app.add_typer(deciding.app)
+app.add_typer(steering.app)
 app.add_typer(members.app)
 app.add_typer(housekeeping.app)
 app.add_typer(console.app)

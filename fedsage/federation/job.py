@@ -27,11 +27,10 @@ RESUME = (
     "All parties keep what they have: check that they are running ('fedsage federation "
     "status'), then use the same command with --resume."
 )
-LONGEST_PAUSE = 15.0  # seconds between two attempts to reach a lost server
+LONGEST_PAUSE = 5.0  # seconds between two attempts to reach a lost server
 PATIENCE = 5.0  # seconds after which it is said for whom a run waits
 AGAIN = 30.0  # seconds between two such lines
-IDLE = {False: 120, True: 15}  # polls until a run without a process is lost: at first, later
-LOST = 3  # polls in a row without an answer
+LOST = 3  # polls in a row without an answer, or without a process for the run
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
 
 
@@ -189,9 +188,9 @@ def follow(talk: Any, one: Followed, scratch: Path) -> None:
         if seen is not None and seen.run == one.run:
             told.tell(seen, report_new(talk, one))
             idle = 0
-        elif state == "RUNNING":
+        elif state == "RUNNING" and seen is not None and one.job not in seen.jobs:
             idle += 1
-            if idle > IDLE[one.reported > 0]:
+            if idle > LOST:
                 raise Lost("The server has no process for the run any more")
         elif seen is not None and seen.run:
             told.tell_once(f"run {seen.run} is in progress; this one begins when it is over")
@@ -239,7 +238,7 @@ def look_at(talk: Any) -> Status | None:
 def goes_on(talk: Any, one: Followed) -> bool:
     """Whether a job is done or still running; one that lost its server is aborted."""
     status = str(talk.get_job_meta(one.job).get("status", ""))
-    if status == "RUNNING" and not is_at_work(talk, one.run):
+    if status == "RUNNING" and not is_at_work(talk, str(one.job)):
         with suppress(Exception):  # its server was killed, but NVFlare still lists it
             talk.abort_job(one.job)
             time.sleep(POLL)
@@ -247,12 +246,12 @@ def goes_on(talk: Any, one: Followed) -> bool:
     return status in ("RUNNING", "SUBMITTED", "DISPATCHED", "FINISHED:COMPLETED")
 
 
-def is_at_work(talk: Any, run: str) -> bool:
-    """Whether a process works on a run; one that is just starting needs a few polls."""
-    for _ in range(2 * LOST):
+def is_at_work(talk: Any, job: str) -> bool:
+    """Whether the server has a process for a job."""
+    for _ in range(LOST):
         seen = look_at(talk)
-        if seen is not None and seen.run == run:
-            return True
+        if seen is not None:
+            return job in seen.jobs
         time.sleep(POLL)
     return False
 

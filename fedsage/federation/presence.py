@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ class ServerPresence(FLComponent):  # type: ignore[misc]
             found = picture(now, self.owners, self.seen, run)
         for words in changed:
             note(self.ours, words)
-        return found
+        return replace(found, jobs=list(self.engine.run_processes))
 
     def keep_up(self) -> None:
         """Store what the server sees, for its own people."""

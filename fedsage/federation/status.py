@@ -52,6 +52,7 @@ class Status:
     answered: list[str] = field(default_factory=list)  # who has answered it
     exchange_seconds: float | None = None  # since they were asked
     owners: dict[str, OwnerStatus] = field(default_factory=dict)
+    jobs: list[str] = field(default_factory=list)  # that the server has a process for
     waiting_for: list[str] = field(default_factory=list)
     waiting_seconds: float | None = None
     deadline_seconds: float | None = None  # until the run goes on without them, or stops

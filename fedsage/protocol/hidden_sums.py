@@ -56,7 +56,7 @@ class HiddenSums:
         self.around: Mapping[OwnerId, Sequence[OwnerId]] = {}
         self.able: Collection[OwnerId] = ()  # owners with keys and with the others' shares
         self.first, self.next = -1, 0
-        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sum
+        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sums
         self.bound: dict[str, str] = {}  # what all owners were told, by procedure
 
     def sum(
@@ -137,8 +137,9 @@ class HiddenSums:
         asked = {i: Answered(lot, here, self.signed.get(i, {})) for i in answered}
         needed = threshold_of(len(self.keys))
         shares = self.exchange.ask(give_shares, asked, Open, needed)
-        signed = {str(i): one.signature for i, one in shares.items()}
-        self.signed |= dict.fromkeys(shares, signed)
+        signed = {f"{lot}/{i}": one.signature for i, one in shares.items()}
+        for i in answered:  # whoever gave no shares may have got the list, or may not
+            self.signed[i] = signed | ({} if i in shares else self.signed.get(i, {}))
         plus, minus = self.masks_on(lot, answered, shares, what)
         numbers, rebuilt = whole_numbers(total)
         return with_points(rebuilt(masked(numbers, minus, plus)))

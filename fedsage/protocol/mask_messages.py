@@ -63,11 +63,11 @@ class Held:
 
 @message
 class Answered:
-    """S → every D_i: whose masked numbers are in a sum, and the signatures of the last one."""
+    """S → every D_i: whose masked numbers are in a sum, and the signatures of those before."""
 
     lot: int
     owners: dict[str, bool]
-    before: dict[str, str]
+    before: dict[str, str]  # by SUM/OWNER, of the sums since its last answer
 
 
 @message

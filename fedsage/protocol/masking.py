@@ -196,7 +196,8 @@ def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
     last = max((one for one in mine.told if one < lot), default=None)
     if last is None:
         return
-    listed = {int(i): signature for i, signature in before.items()}
+    places = {tuple(map(int, name.split("/"))): one for name, one in before.items()}
+    listed = {i: signature for (number, i), signature in places.items() if number == last}
     if len(listed) < threshold_of(len(mine.signers)):
         raise PrivacyError(
             f"Only {len(listed)} owners signed who was in sum {last}; more are required. "

@@ -100,6 +100,36 @@ def test_a_third_may_vanish_at_any_step(step: str, graph: Graph, owners: Partiti
     assert sha256_of(found.classifier.phi) == sha256_of(without.classifier.phi)
 
 
+class Losing(Vanishing):
+    """Replies to give_shares get lost in some sums, after the owner has sent them."""
+
+    lost: Mapping[int, set[int]] = {}
+
+    def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+        replies = super().carry(procedure, requests, lot)
+        if procedure is give_shares:
+            (number,) = {request.lot for request in requests.values()}
+            for i in self.lost.get(number, set()):
+                replies[i] = Miss(i, procedure.name, "lost")
+        return replies
+
+
+@pytest.mark.parametrize("lost", [{2: {1}}, {2: {1}, 3: {1}, 4: {0}}])
+def test_a_lost_share_does_not_end_the_run(
+    lost: dict[int, set[int]], graph: Graph, owners: Partition
+) -> None:
+    setup = set_up(graph, owners, "none", "sums", "low-rank")
+    engine = Losing(owners_of(setup))
+    engine.lost, engine.min_owners = lost, 3
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    found = trained(setup, exchange, 3)
+    plain = set_up(graph, owners, "none", "open", "low-rank")
+    assert sha256_of(found.classifier.phi) == sha256_of(
+        trained(plain, opened(plain), 3).classifier.phi
+    )
+
+
 def test_keys_are_made_again_without_who_vanishes_meanwhile(
     graph: Graph, owners: Partition
 ) -> None:
@@ -216,7 +246,7 @@ def test_two_stories_to_different_owners_are_found_out(graph: Graph, owners: Par
     give_shares(masks[1], Answered(1, {"0": True, "1": True}, before))
     lot = exchange.hidden.lot_for((0, 1, 2))  # type: ignore[union-attr]
     exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
-    told = {"0": one.signature, "1": one.signature}
+    told = {"1/0": one.signature, "1/1": one.signature}
     with pytest.raises(PrivacyError, match="two different lists"):
         give_shares(masks[1], Answered(lot, ALL, told))
     with pytest.raises(PrivacyError, match="more are required"):

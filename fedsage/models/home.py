@@ -155,8 +155,6 @@ def fitted(
     seen: Float[Array, "n k"], y: Int[Array, " n"], classes: int, strength: float
 ) -> tuple[Float[Array, "k d_y"], Float[Array, " d_y"]]:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS."""
-    from scipy.optimize import minimize  # a third of a second for every process of a run
-
     size = seen.shape[1] + 1, classes
     labels = one_hot(y, classes)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsage.cli import options, show
+from fedsage.cli.problems import every_problem
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, DataErrors
 from fedsage.readable import counted
@@ -102,7 +103,7 @@ def check(
     from fedsage.data.owned import read_all, read_owned, together
 
     ensure_here(graph)
-    try:
+    with every_problem():
         if owner_folders(graph):
             owned = read_all(graph)
             graphs = together(owned).subgraphs
@@ -111,9 +112,6 @@ def check(
             graphs = together(owned).subgraphs
         else:
             owned, graphs = {}, (load(graph),)
-    except DataErrors as errors:
-        print(f"Error: {errors}", file=sys.stderr)
-        raise typer.Exit(2) from None
     print(fine_in_words(graph, graphs))
     if owned:
         from fedsage.data.concerns import concerns_of
@@ -250,11 +248,8 @@ def merge(
 
     if out.exists() and not force:
         raise ConfigError(f"{out} already exists. Add --force to replace it.")
-    try:
+    with every_problem():
         merged = merge_schemas({str(path): read_schema(path) for path in schemas})
-    except DataErrors as errors:
-        print(f"Error: {errors}", file=sys.stderr)
-        raise typer.Exit(2) from None
     try:
         write_schema(merged.schema, out)
     except OSError as error:

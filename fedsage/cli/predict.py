@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsage.cli.problems import every_problem
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError
 from fedsage.readable import counted
@@ -107,9 +108,10 @@ def answers_to(model: NodeClassifier, held: Answering, folder: Path, strict: boo
     from fedsage.runs.new_nodes import answers_for_new, schema_for_new
 
     known = {name: v for v, name in enumerate(held.ids)}
-    found = read_new(folder, schema_for_new(model), known)
-    if found.skipped and strict:
-        raise DataErrors(str(folder), found.skipped, len(found.skipped))
+    with every_problem():
+        found = read_new(folder, schema_for_new(model), known)
+        if found.skipped and strict:
+            raise DataErrors(str(folder), found.skipped, len(found.skipped))
     if found.skipped:
         print(f"{counted(len(found.skipped), 'row')} skipped:", file=sys.stderr)
     for line in found.skipped:

@@ -149,7 +149,7 @@ def links_of(
             away.append((place[a if a in place else b], strange[0]))
             continue
         if weights is not None and not weights[row] > 0:
-            why = f"{links.seen(row, schema.weight)} is no weight"
+            why = f"{links.seen(row, schema.weight)} is not a weight above 0"
         elif strange:
             why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
         elif a in place and b in place:

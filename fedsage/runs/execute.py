@@ -135,7 +135,7 @@ def execute(
     reason = why_not_compiled(config, owners)
     kernel = "torch" if reason else model.chosen_kernel
     slower = bool(reason) and model.chosen_kernel == "fused"
-    words = f"Training takes steps by torch: there is no compiled step for {reason}." * slower
+    words = f"Training uses torch, not the faster compiled steps, because of {reason}." * slower
     with watch.pause():
         carries = setup.way.carries(plan) if setup.method.topology == "federated" else 0
         steps = steps_of_owners(setup)

@@ -72,7 +72,7 @@ def values_of(cells: Cells, schema: Schema, problems: Problems) -> LinkValues:
         column.refuse_empty("Give every link a weight; 1 is an ordinary one.")
 
         def words(row: int) -> tuple[str, str]:
-            return f"{column.seen(row)} is no weight", "Give a number above 0."
+            return f"{column.seen(row)} is not a weight", "Give a number above 0."
 
         column.note(~(weights > 0) & np.isfinite(weights), "no weight", words, all_alike)
         weights = np.where(weights > 0, weights, 1.0)

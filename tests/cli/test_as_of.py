@@ -111,5 +111,5 @@ def test_new_rows_bring_weights_and_one_without_is_named(
 
     assert asked("9", "0.1")[0] == asked("9", "0.1")[0] != asked("0.1", "9")[0]
     assert rows(tmp_path / "a.csv")["n-1"]["neighbors"] == "2"
-    assert "'0' is no weight" in asked("2", "0")[1]
+    assert "'0' is not a weight" in asked("2", "0")[1]
     assert rows(tmp_path / "a.csv")["n-1"]["neighbors"] == "1"

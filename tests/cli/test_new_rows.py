@@ -131,6 +131,7 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_answered(
     Path("p.csv").unlink()
     done = fedsage(*words, "--strict")
     assert done.code == 2 and not Path("p.csv").exists()
+    assert "7 problems" in done.err and "both ends" in done.err  # every one is named
     done = fedsage(*words[:-1], new_rows(["n4,old,70"], []))
     assert done.code == 2 and "'old'" in done.err
 

@@ -211,8 +211,8 @@ def test_tables_have_columns_of_weights_and_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("p0,p1,0,2000-01-02\n", "'0' is no weight. Give a number above 0."),
-        ("p0,p1,-3,2000-01-02\n", "'-3' is no weight"),
+        ("p0,p1,0,2000-01-02\n", "'0' is not a weight. Give a number above 0."),
+        ("p0,p1,-3,2000-01-02\n", "'-3' is not a weight"),
         ("p0,p1,,2000-01-02\n", "is empty. Give every link a weight"),
         ("p0,p1,much,2000-01-02\n", "'much' is not a number"),
         ("p0,p1,1,soon\n", "'soon' is not a date"),

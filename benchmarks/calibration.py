@@ -6,7 +6,7 @@
 For each seed: the expected calibration error (ten steps, test nodes at their owners) of preset
 ``best`` with five owners, and that of perfectly calibrated answers: labels drawn from the very
 probabilities of the run, again and again. ``--choose`` compares ways of calibrating on halves
-of the validation nodes; it looks at no test node.
+of the validation nodes, by the error and by the loss; it looks at no test node.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import fedsage as fs
 from fedsage.machine import machine, versions
-from fedsage.protocol.measuring import BINS, GRID
+from fedsage.models.calibration import AS_IS, GRID, Calibration, likeliest
+from fedsage.protocol.measuring import BINS, loss_with
 from fedsage.runs.result import RunResult
 
 OWNERS, DRAWS, HALVES = 5, 400, 20
@@ -49,9 +51,9 @@ def run_on(name: str, seed: int) -> RunResult:
     return fs.run(parts, "fedsage+", seed=seed, evaluate_on=graph, dataset=name, progress=False)
 
 
-def answers(found: RunResult, part: str, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+def answers(found: RunResult, part: str, sure: Calibration) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities and labels of one part of the split, at all owners."""
-    model = replace(found.model, temperature=temperature)
+    model = replace(found.model, calibration=sure)
     nodes = [(held, getattr(held.graph.split, part)) for held in found.answering]
     shares = [held.shares(model, some).astype(float) for held, some in nodes]
     return np.concatenate(shares), np.concatenate([h.graph.y[some] for h, some in nodes])
@@ -60,46 +62,45 @@ def answers(found: RunResult, part: str, temperature: float) -> tuple[np.ndarray
 def reported(name: str, seed: int) -> dict[str, Any]:
     """The error of one run, and the errors of perfectly calibrated answers."""
     found = run_on(name, seed)
-    shares, _ = answers(found, "test", found.model.temperature)
+    shares, _ = answers(found, "test", found.model.calibration)
     stream = np.random.default_rng(seed)
     perfect = [error_of(shares, drawn_labels(shares, stream)) for _ in range(DRAWS)]
     return {
         "seed": seed, "error": found.record.calibration_error, "nodes": len(shares),
-        "temperature": found.record.temperature, "accuracy": found.record.accuracy,
+        "temperature": found.record.temperature, "slope": found.record.slope,
+        "accuracy": found.record.accuracy,
+        "by_chance": found.record.calibration_error_by_chance,
         "perfect_mean": float(np.mean(perfect)),
         "perfect_95": float(np.quantile(perfect, 0.95)),
         "share_of_perfect_above_0.03": float(np.mean(np.array(perfect) > 0.03)),
     }  # fmt: skip
 
 
-def loss_at(scores: np.ndarray, y: np.ndarray, temperature: float) -> float:
-    """Mean minus log-likelihood of labels."""
-    z = scores / temperature
-    z = z - z.max(axis=1, keepdims=True)
-    z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return float(-z[np.arange(len(y)), y].mean())
-
-
-def soft(scores: np.ndarray) -> np.ndarray:
-    """Softmax of rows."""
-    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
 def choose(name: str) -> None:
-    """Errors on the other half of validation nodes, by how finely the temperature is fitted."""
-    grids = {"none": [1.0], "grid": GRID, "fine": [2 ** (k / 64) for k in range(-128, 257)]}
-    errors: dict[str, list[float]] = {how: [] for how in grids}
+    """Error and loss on the other half of validation nodes, by what is fitted on one half."""
+    whats = ("nothing", "temperature", "temperature and slope")
+    found: dict[str, list[tuple[float, float]]] = {what: [] for what in whats}
     for seed in range(100, 106):
-        shares, y = answers(run_on(name, seed), "val", 1.0)
+        shares, y = answers(run_on(name, seed), "val", AS_IS)
         scores, stream = np.log(np.maximum(shares, 1e-30)), np.random.default_rng(seed)
         for _ in range(HALVES):
             order = stream.permutation(len(y))
-            fit, rest = order[: len(y) // 2], order[len(y) // 2 :]
-            for how, grid in grids.items():
-                best = min(grid, key=lambda t: loss_at(scores[fit], y[fit], t))
-                errors[how].append(error_of(soft(scores[rest] / best), y[rest]))
-    print({how: round(float(np.mean(each)), 4) for how, each in errors.items()})
+            fit, rest = (
+                (torch.from_numpy(scores[half]), torch.from_numpy(y[half]))
+                for half in (order[: len(y) // 2], order[len(y) // 2 :])
+            )
+            losses = [float(loss_with(one, *fit)) for one in GRID]
+            straight = [
+                loss + 1e9 * (one.slope != 0) for loss, one in zip(losses, GRID, strict=True)
+            ]
+            for what, one in zip(
+                whats, (AS_IS, likeliest(straight), likeliest(losses)), strict=True
+            ):
+                error = error_of(one.shares(rest[0]).numpy(), rest[1].numpy())
+                found[what].append((error, float(loss_with(one, *rest)) / len(rest[1])))
+    for what, pairs in found.items():
+        error, loss = np.mean(pairs, axis=0)
+        print(f"{what}: error {error:.4f}, loss {loss:.4f}")
 
 
 def main() -> None:

@@ -63,6 +63,13 @@ def accuracy_text(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+def calibration_text(record: RunRecord) -> str:
+    """The calibration error, and what chance alone would make it."""
+    chance = record.calibration_error_by_chance
+    beside = "" if chance is None else f" (by chance alone {chance:.4f})"
+    return f"{accuracy_text(record.calibration_error)}{beside}"
+
+
 def print_run(record: RunRecord) -> None:
     """The result of one run."""
     rows = [
@@ -71,7 +78,7 @@ def print_run(record: RunRecord) -> None:
         *before_rows(record),
         ("macro-F1", accuracy_text(record.macro_f1)),
         ("balanced accuracy", accuracy_text(record.balanced_accuracy)),
-        ("calibration error", accuracy_text(record.calibration_error)),
+        ("calibration error", calibration_text(record)),
         *([("form of features", record.feature_form)] * (record.feature_form != "raw")),
         ("round kept", round_text(record)),
         *mending_rows(record),

@@ -19,6 +19,7 @@ from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.machine import dense_threads
 from fedsage.mending.way import Way
 from fedsage.methods import Method, all_methods, find_method
+from fedsage.models.calibration import AS_IS
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined, Step
@@ -119,9 +120,10 @@ def serve(
         outcome = run_method(exchange, config, way, rule, watch, method.train)
     with watch.phase("evaluation"):
         measured = [] if in_private(config) else [measure(exchange, outcome.view)]
-        temperature = measured[0].temperature if measured else 1.0
+        sure = measured[0].calibration if measured else AS_IS
         before = exchange.sum(test_start, Ask(0)) if plan.start else None
-        end = Finish(outcome.view, sha256_of(outcome.classifier.phi), temperature)
+        phi = sha256_of(outcome.classifier.phi)
+        end = Finish(outcome.view, phi, sure.temperature, sure.slope)
         exchange.all(Site.finish, end, 0)
     named = {engine.name_of(i): (one, outcome.hits.get(i)) for i, one in joined.items()}
     missed = sum(len(line["without"]) for line in journal.lines) + len(exchange.misses)
@@ -132,7 +134,7 @@ def serve(
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(
         plan.shape, outcome.classifier.phi, record.class_names,
-        temperature=temperature, form=form,
+        calibration=sure, form=form,
     )  # fmt: skip
     save_models([model], folder)  # for runs that begin with it
     return Served(record, model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from fedsage.models.backbone import (
     named,
     new_model,
 )
+from fedsage.models.calibration import AS_IS, Calibration
 from fedsage.models.parameters import Hidden, Logits, Parameters, under
 from fedsage.registry import checksum, is_file
 from fedsage.rng import generator
@@ -51,7 +51,7 @@ class NodeClassifier:
     class_names: tuple[str, ...]
     schema: Schema | None = None
     scale: Scale | None = None  # of the numbers it was trained on
-    temperature: float = 1.0  # divides scores, so that probabilities are as sure as right
+    calibration: Calibration = AS_IS  # makes probabilities as sure as they are right
     form: FeatureForm = RAW  # of the features that it was trained on
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class NodeClassifier:
 
     def predict_proba(self, graph: Graph) -> Float[Array, "V d_y"]:
         """The probability of each class, for every node."""
-        return np.asarray((self.logits(graph) / self.temperature).softmax(dim=1).numpy())
+        return np.asarray(self.calibration.shares(self.logits(graph)).numpy())
 
     def graph_of(self, tables: Tables) -> Graph:
         """The graph of tables; their numbers are scaled as in training."""
@@ -168,7 +168,8 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
             **models[0].shape.model.model_dump(),
         },
         "class_names": models[0].class_names,
-        "temperatures": [model.temperature for model in models],
+        "temperatures": [model.calibration.temperature for model in models],
+        "slopes": [model.calibration.slope for model in models],
     }
     if not is_ours(models[0].shape.model.backbone):
         card["own"] = {"sha256": source_of(models[0].shape.model.backbone)}
@@ -212,15 +213,22 @@ def load_models(
             build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
         form = form_of_card(card)
-        sure = [float(one) for one in card.get("temperatures", [1.0] * count)]
-        if len(sure) != count or not all(0 < one < math.inf for one in sure):
-            raise ValueError(f"temperatures {sure} for {count} models")
+        sure = calibrations_of(card, count)
         return [
             NodeClassifier(shape, phi, names, schema, scale, one, form)
             for phi, one in zip(phis, sure, strict=True)
         ]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise unreadable(folder, error) from None
+
+
+def calibrations_of(card: dict[str, Any], count: int) -> list[Calibration]:
+    """How sure each model on a card may be; an older card has no slopes."""
+    warm, slopes = card.get("temperatures", [1.0] * count), card.get("slopes", [0.0] * count)
+    sure = [Calibration(float(t), float(s)) for t, s in zip(warm, slopes, strict=True)]
+    if len(sure) != count or not all(one.usable for one in sure):
+        raise ValueError(f"temperatures {warm} and slopes {slopes} for {count} models")
+    return sure
 
 
 def shape_of(folder: Path, card: dict[str, Any], model: str | type[nn.Module] | None) -> Shape:

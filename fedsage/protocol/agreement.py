@@ -135,7 +135,8 @@ class Finish:
 
     view: str
     model: str  # checksum of the classifier that D_i must hold by now
-    temperature: float  # by which scores are divided before they are probabilities
+    temperature: float  # with the slope: how scores become probabilities
+    slope: float
 
 
 @message

@@ -6,6 +6,7 @@ whole, so that they can be added up where sums are hidden. Each question is answ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
+from fedsage.models.calibration import AS_IS, GRID, Calibration, likeliest
 from fedsage.models.parameters import Logits, load_parameters, parameters_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import too_many_hits, too_many_in_all
@@ -25,8 +27,6 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, begins_with_another, procedure
 from fedsage.shapes import NodeIds
 
-STEP = 2.0 ** (1 / 8)  # from one temperature to the next
-GRID = tuple(2.0 ** (k / 8) for k in range(-16, 33))  # temperatures, from 1/4 to 16
 BINS = 10  # of probabilities, equally wide
 UNIT = 1 << 16  # a likelihood or a probability of 1, as a whole number
 AFTER = ("receive_classifier", "receive_change")
@@ -34,17 +34,24 @@ AFTER = ("receive_classifier", "receive_change")
 
 @message
 class Query:
-    """S → D_i: measure the classifier in that view, with its scores divided by a number."""
+    """S → D_i: measure the classifier in that view, as sure as that calibration makes it."""
 
     view: str  # plain, mended or both
-    temperature: float
+    temperature: float = 1.0
+    slope: float = 0.0
+
+    @property
+    def calibration(self) -> Calibration:
+        """The one that is asked for; one that cannot be used means scores as they are."""
+        asked = Calibration(self.temperature, self.slope)
+        return asked if asked.usable else AS_IS
 
 
 @message
 class Likelihoods:
-    """D_i → S: minus the log-likelihood of its validation labels at each temperature."""
+    """D_i → S: minus the log-likelihood of its validation labels with each calibration."""
 
-    loss: dict[str, int]  # by the number of the temperature
+    loss: dict[str, int]  # by the number of the calibration
     total: int  # validation nodes
 
 
@@ -82,7 +89,7 @@ def nodes_for(owner: DataOwner, question: str, nodes: NodeIds) -> NodeIds:
 def strange_likelihoods(
     plan: Plan, owner: OwnerId, query: Query, reply: Likelihoods
 ) -> str | None:
-    """Refuse likelihoods of other temperatures, or of more nodes than there are."""
+    """Refuse likelihoods with other calibrations, or of more nodes than there are."""
     most = plan.nodes_of.get(owner, reply.total)
     return wrong_likelihoods(reply, most)
 
@@ -90,7 +97,7 @@ def strange_likelihoods(
 def wrong_likelihoods(reply: Likelihoods, most: int) -> str | None:
     """What is wrong with likelihoods of at most so many nodes."""
     if set(reply.loss) != {str(k) for k in range(len(GRID))}:
-        return "likelihoods at other temperatures than agreed"
+        return "likelihoods with other calibrations than agreed"
     if not 0 <= reply.total <= most or min(reply.loss.values()) < 0:
         return f"likelihoods of {reply.total} nodes, but it has {most}"
     return None
@@ -124,14 +131,18 @@ def wrong_counts(reply: AnswerCounts, most: int) -> str | None:
     f"in all, if it were less or more sure ({len(GRID)} numbers).",
 )
 def likelihoods(owner: DataOwner, query: Query) -> Likelihoods:
-    """How well each temperature fits the owner's validation nodes."""
+    """How well each calibration fits the owner's validation nodes."""
     nodes = nodes_for(owner, "likelihoods", owner.split.val)
     found, y = scores(owner, view_in(query), nodes), torch.from_numpy(owner.graph.y[nodes])
     losses = {
-        str(k): round(float(F.cross_entropy(found / t, y, reduction="sum").double()) * UNIT)
-        for k, t in enumerate(GRID)
+        str(k): round(float(loss_with(one, found, y)) * UNIT) for k, one in enumerate(GRID)
     }
     return Likelihoods(losses, len(nodes))
+
+
+def loss_with(calibration: Calibration, found: Logits, y: Int[Tensor, " n"]) -> Tensor:
+    """Minus the log-likelihood of labels, added up."""
+    return F.cross_entropy(found / calibration.divisors(found), y, reduction="sum").double()
 
 
 @procedure(
@@ -148,9 +159,8 @@ def likelihoods(owner: DataOwner, query: Query) -> Likelihoods:
 def count_answers(owner: DataOwner, query: Query) -> AnswerCounts:
     """What the classifier answers for the owner's test nodes."""
     nodes = nodes_for(owner, "answers", owner.split.test)
-    temperature = query.temperature if query.temperature > 0 else 1.0
     found = scores(owner, view_in(query), nodes)
-    sure, best = (found / temperature).softmax(dim=1).max(dim=1)
+    sure, best = query.calibration.shares(found).max(dim=1)
     y, d_y = owner.graph.y[nodes], owner.graph.num_classes
     pairs = np.bincount(y * d_y + best.numpy(), minlength=d_y * d_y).astype(np.int32)
     step = np.minimum((sure.double().numpy() * BINS).astype(np.int64), BINS - 1)
@@ -196,9 +206,9 @@ def test_start(owner: DataOwner, ask: Ask) -> Hits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """The temperature of a classifier, and what it answers for all owners' test nodes."""
+    """How sure a classifier may be, and what it answers for all owners' test nodes."""
 
-    temperature: float
+    calibration: Calibration
     confusion: Int[np.ndarray, "d_y d_y"]
     reliability: list[dict[str, float]]  # by bin: count, mean probability, share right
 
@@ -211,29 +221,38 @@ class Measured:
         ]
         return sum(gaps) / total if total else None
 
+    @property
+    def error_by_chance(self) -> float | None:
+        """The error to expect of probabilities that are all true, on so many answers."""
+        total = sum(one["count"] for one in self.reliability)
+        gaps = [
+            mean_deviation(int(one["count"]), one["probability"]) for one in self.reliability
+        ]
+        return sum(gaps) / total if total else None
 
-def likeliest(losses: Sequence[int]) -> float:
-    """The temperature with the least loss: the lowest point of a parabola in its logarithm.
 
-    The parabola goes through the best temperature of the grid and the two beside it. Where no
-    node was counted, or all temperatures are alike, it is 1.
+def mean_deviation(n: int, p: float) -> float:
+    r"""How far a binomial number is from its mean, on average.
+
+    :math:`E|X - np| = 2k \binom{n}{k} p^k (1-p)^{n-k+1}` with
+    :math:`k = \lfloor np \rfloor + 1` (De Moivre; see Diaconis and Zabell, 1991).
     """
-    k = min(range(len(GRID)), key=lambda k: (losses[k], abs(GRID[k] - 1)))
-    if not 0 < k < len(GRID) - 1:
-        return GRID[k]
-    before, best, after = losses[k - 1 : k + 2]
-    bend = before - 2 * best + after
-    return GRID[k] * STEP ** ((before - after) / (2 * bend)) if bend else GRID[k]
+    k = math.floor(n * p) + 1
+    if not 0 < p < 1 or k > n:
+        return 0.0
+    logs = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return 2 * k * math.exp(logs + k * math.log(p) + (n - k + 1) * math.log1p(-p))
 
 
 def measure(exchange: Exchange, view: View) -> Measured:
-    """Fit the temperature on validation nodes, then count the answers for test nodes."""
-    known = exchange.sum(likelihoods, Query(view, 1.0))
-    temperature = likeliest([known.loss[str(k)] for k in range(len(GRID))])
-    return added_up([exchange.sum(count_answers, Query(view, temperature))], temperature)
+    """Fit the calibration on validation nodes, then count the answers for test nodes."""
+    known = exchange.sum(likelihoods, Query(view))
+    fitted = likeliest([known.loss[str(k)] / UNIT for k in range(len(GRID))])
+    query = Query(view, fitted.temperature, fitted.slope)
+    return added_up([exchange.sum(count_answers, query)], fitted)
 
 
-def added_up(parts: Sequence[AnswerCounts], temperature: float) -> Measured:
+def added_up(parts: Sequence[AnswerCounts], calibration: Calibration) -> Measured:
     """What counts of one or more owners say together."""
     counts = reduce(added, parts)
     bins = []
@@ -242,4 +261,4 @@ def added_up(parts: Sequence[AnswerCounts], temperature: float) -> Measured:
         sure, right = counts.confidence[b] / UNIT, counts.right[b]
         share = max(count, 1)
         bins.append({"count": count, "probability": sure / share, "right": right / share})
-    return Measured(temperature, counts.confusion.numpy().astype(np.int64), bins)
+    return Measured(calibration, counts.confusion.numpy().astype(np.int64), bins)

@@ -58,13 +58,20 @@ def pooled(parts: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def words_about(found: Sequence[Mapping[str, Any]]) -> str:
-    """The expected calibration error, and the temperature."""
+    """The expected calibration error, beside that of chance, and the calibration."""
     errors = [one["calibration_error"] for one in found if one["calibration_error"] is not None]
-    warmth = mean(one["temperature"] for one in found)
+    warmth, slope = (
+        mean(one.get(key, 0.0) for one in found) for key in ("temperature", "slope")
+    )
+    fitted = f"Temperature {warmth:.2f}, slope {slope:+.2f}, fitted on validation nodes."
     if not errors:
-        return f"Temperature {warmth:.2f}."
+        return fitted
+    chance = [one.get("calibration_error_by_chance") for one in found]
+    known = [value for value in chance if value is not None]
+    beside = (
+        f" Perfect probabilities would show {mean(known):.3f} on so few nodes." if known else ""
+    )
     return (
         f"Expected calibration error {mean(errors):.3f}: on average, the probability of an "
-        f"answer is that far from the share of such answers that are right. Temperature "
-        f"{warmth:.2f}, fitted on validation nodes."
+        f"answer is that far from the share of such answers that are right.{beside} {fitted}"
     )

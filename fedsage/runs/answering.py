@@ -118,7 +118,7 @@ def shares_on(
             scores = asked(mended)
         else:
             scores = (asked(plain) + asked(mended)) / 2
-        return np.asarray((scores / model.temperature).softmax(dim=1).numpy())
+        return np.asarray(model.calibration.shares(scores).numpy())
 
 
 def answering_of(

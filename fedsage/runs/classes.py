@@ -30,12 +30,14 @@ class AtOwners:
     precision: list[float | None]
     confusion: list[list[int | None]] | None
     temperature: float
+    slope: float
     calibration_error: float | None
+    error_by_chance: float | None
     reliability: list[dict[str, float | None]] | None
     warnings: list[str]
 
 
-NOTHING = AtOwners(None, None, [], [], None, 1.0, None, None, [])
+NOTHING = AtOwners(None, None, [], [], None, 1.0, 0.0, None, None, None, [])
 
 
 def at_owners(measured: Sequence[Measured], least: int, class_names: Sequence[str]) -> AtOwners:
@@ -50,18 +52,22 @@ def at_owners(measured: Sequence[Measured], least: int, class_names: Sequence[st
     if not counts.sum():
         return NOTHING
     true, predicted = counts.sum(axis=1), counts.sum(axis=0)
-    errors = [one.calibration_error for one in measured]
     weights = [int(one.confusion.sum()) for one in measured]
-    known = [(e, w) for e, w in zip(errors, weights, strict=True) if e is not None]
-    error = sum(e * w for e, w in known) / sum(w for _, w in known)
+
+    def weighted(errors: Sequence[float | None]) -> float:
+        known = [(e, w) for e, w in zip(errors, weights, strict=True) if e is not None]
+        return sum(e * w for e, w in known) / sum(w for _, w in known)
+
     return AtOwners(
         macro_f1(counts),
         balanced_accuracy(counts),
         shown(recall(counts), true, least),
         shown(precision(counts), predicted, least),
         [[hidden(int(cell), least) for cell in row] for row in counts],
-        float(np.mean([one.temperature for one in measured])),
-        error,
+        float(np.mean([one.calibration.temperature for one in measured])),
+        float(np.mean([one.calibration.slope for one in measured])),
+        weighted([one.calibration_error for one in measured]),
+        weighted([one.error_by_chance for one in measured]),
         reliability_of(measured, least),
         never_predicted(true, predicted, least, class_names),
     )
@@ -130,7 +136,9 @@ def vars_of(local: AtOwners, evaluated: Evaluation | None) -> dict[str, Any]:
         "per_class": per_class,
         "confusion_local": local.confusion,
         "temperature": local.temperature,
+        "slope": local.slope,
         "calibration_error": local.calibration_error,
+        "calibration_error_by_chance": local.error_by_chance,
         "reliability": local.reliability,
         "warnings": local.warnings,
     }

@@ -165,7 +165,7 @@ def execute(
         for one, how in zip(trained.outcomes, trained.measured, strict=True)
     ]
     models = [
-        NodeClassifier(shape, phi, names, schema, scale, how.temperature, form)
+        NodeClassifier(shape, phi, names, schema, scale, how.calibration, form)
         for phi, how in every
     ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)

@@ -107,7 +107,9 @@ class RunRecord:
     per_class: dict[str, list[float | None]] | None = None  # recall and precision
     confusion_local: list[list[int | None]] | None = None  # test nodes at their owners
     temperature: float = 1.0  # by which scores are divided; of local models the mean
+    slope: float = 0.0  # how the temperature changes with doubt
     calibration_error: float | None = None  # on test nodes at their owners
+    calibration_error_by_chance: float | None = None  # what true probabilities would have
     reliability: list[dict[str, float | None]] | None = None  # the same by probability
     feature_form: str = "raw"  # the form that features took
     warnings: list[str] = field(default_factory=list)

@@ -17,6 +17,7 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.mending.way import Way
 from fedsage.methods import Loop, fedsage, fedsage_plus, privately
+from fedsage.models.calibration import AS_IS
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
 from fedsage.protocol.class_weights import balance
@@ -112,7 +113,7 @@ def seen_here(exchange: Exchange, view: View) -> Measured:
     """
     assert isinstance(exchange.engine, InProcessEngine)
     owners = list(exchange.engine.data_owners.values())
-    return added_up([count_answers(owner, Query(view, 1.0)) for owner in owners], 1.0)
+    return added_up([count_answers(owner, Query(view)) for owner in owners], AS_IS)
 
 
 def recording(exchange: Exchange, record: Path | None) -> ExitStack:

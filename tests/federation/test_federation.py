@@ -104,7 +104,7 @@ def test_hidden_sums_between_processes_give_the_same_model_and_answers(
     assert there.model_sha256 == here.record.model_sha256
     assert there.privacy["level"] == "sums"
     assert all(line.local is None for line in there.per_owner)
-    assert there.temperature == here.record.temperature
+    assert there.temperature == here.record.temperature and there.slope == here.record.slope
     assert there.macro_f1 == pytest.approx(here.record.macro_f1)
     assert there.calibration_error == pytest.approx(here.record.calibration_error)
     assert there.per_class is not None and there.confusion_local is not None

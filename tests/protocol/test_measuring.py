@@ -1,7 +1,8 @@
-"""What is counted after training, at owners and as sums: temperature, classes, reliability."""
+"""What is counted after training, at owners and as sums: calibration, classes, reliability."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,24 @@ import torch
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
+from fedsage.models.calibration import GRID, Calibration, likeliest
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.measuring import (
     BINS,
-    GRID,
     AnswerCounts,
     Measured,
     Query,
     count_answers,
-    likeliest,
     likelihoods,
+    loss_with,
+    mean_deviation,
     measure,
     scores,
     wrong_counts,
     wrong_likelihoods,
 )
 from fedsage.protocol.owner import DataOwner
+from fedsage.rng import generator
 from fedsage.runs.classes import at_owners
 from tests.small import owners_of, small_setup
 
@@ -51,17 +54,34 @@ def test_no_temperature_is_clearly_likelier(graph: Graph, owners: Partition) -> 
     every = torch.cat([row for row, _ in rows]).double()
     y = torch.from_numpy(np.concatenate([labels for _, labels in rows]))
 
-    def loss(t: float) -> float:
-        return float(torch.nn.functional.cross_entropy(every / t, y))
+    def loss(one: Calibration) -> float:
+        return float(loss_with(one, every, y)) + one.slope**2 / 2
 
-    least = min(loss(2 ** (k / 256)) for k in range(-512, 1025))
-    assert found.temperature > 1
-    assert loss(found.temperature) < least + 1e-4 <= min(map(loss, GRID)) + 1e-4
+    finer = [Calibration(2 ** (k / 32), s / 8) for k in range(-64, 129) for s in range(-20, 13)]
+    assert found.calibration.temperature > 1
+    assert loss(found.calibration) < min(map(loss, finer)) + 0.01 < min(map(loss, GRID)) + 0.01
 
 
-def test_temperatures_that_are_all_alike_change_nothing() -> None:
-    assert likeliest([0] * len(GRID)) == 1.0
-    assert likeliest(list(range(len(GRID)))) == GRID[0]
+def test_calibrations_that_are_all_alike_change_nothing() -> None:
+    assert likeliest([0.0] * len(GRID)) == Calibration()
+    assert likeliest([float(k) for k in range(len(GRID))]).temperature == GRID[0].temperature
+
+
+@pytest.mark.parametrize("true", [Calibration(1.3, -0.7), Calibration(0.8, 0.4), Calibration()])
+def test_a_calibration_that_labels_were_drawn_by_is_found(true: Calibration) -> None:
+    stream = generator(0, "calibration")
+    scores = torch.from_numpy(3 * stream.standard_normal((60_000, 4)))
+    ends = true.shares(scores).cumsum(dim=1)
+    y = (torch.from_numpy(stream.random((60_000, 1))) > ends).sum(dim=1)
+    found = likeliest([float(loss_with(one, scores, y)) for one in GRID])
+    assert found.temperature == pytest.approx(true.temperature, rel=0.05)
+    assert found.slope == pytest.approx(true.slope, abs=0.15)
+
+
+def test_a_calibration_changes_no_answer() -> None:
+    scores = torch.from_numpy(generator(1, "calibration").standard_normal((500, 5)))
+    for one in (GRID[0], GRID[-1], Calibration(2.0, -2.5)):
+        assert torch.equal(one.shares(scores).argmax(dim=1), scores.argmax(dim=1))
 
 
 def test_answers_are_counted_by_class_and_by_probability(
@@ -73,7 +93,7 @@ def test_answers_are_counted_by_class_and_by_probability(
     sure: list[float] = []
     right: list[bool] = []
     for one in made:
-        rows = (one.answers(one.graph, one.split.test) / found.temperature).softmax(dim=1)
+        rows = found.calibration.shares(one.answers(one.graph, one.split.test))
         best = rows.argmax(dim=1).numpy()
         total, hits = total + len(best), hits + int((best == one.graph.y[one.split.test]).sum())
         sure += rows.max(dim=1).values.tolist()
@@ -97,7 +117,7 @@ def test_both_views_are_the_mean_of_their_scores(graph: Graph, owners: Partition
 
 def test_each_question_is_answered_once(graph: Graph, owners: Partition) -> None:
     owner = set_up(graph, owners)[0][0]
-    asked = Query("plain", 1.0)
+    asked = Query("plain")
     assert likelihoods.run(owner, asked).total == len(owner.split.val)
     again = likelihoods.run(owner, asked)
     assert again.total == 0 and set(again.loss.values()) == {0}
@@ -107,7 +127,7 @@ def test_each_question_is_answered_once(graph: Graph, owners: Partition) -> None
 
 def test_strange_counts_are_refused(graph: Graph, owners: Partition) -> None:
     owner = set_up(graph, owners)[0][0]
-    known, counts = (one.run(owner, Query("both", 1.0)) for one in (likelihoods, count_answers))
+    known, counts = (one.run(owner, Query("both")) for one in (likelihoods, count_answers))
     total = len(owner.split.test)
     assert wrong_counts(counts, total) is None and wrong_likelihoods(known, 99) is None
     assert "answers, but it has" in str(wrong_counts(counts, total - 1))
@@ -122,7 +142,7 @@ def test_counts_of_a_few_nodes_are_hidden_and_silent_classes_named() -> None:
     bins = [{"count": 40.0, "probability": 0.9, "right": 0.8}]
     bins += [{"count": 3.0, "probability": 0.5, "right": 0.0}] + [dict(bins[0], count=0.0)] * 8
     counts = np.array([[30, 5, 0], [9, 20, 0], [8, 1, 0]])
-    held = at_owners([Measured(2.0, counts, bins)], 8, ("a", "b", "c"))
+    held = at_owners([Measured(Calibration(2.0), counts, bins)], 8, ("a", "b", "c"))
     assert held.confusion == [[30, None, 0], [9, 20, 0], [8, None, 0]]
     assert held.recall == [30 / 35, 20 / 29, 0.0]
     assert held.precision == [30 / 47, 20 / 26, None]
@@ -132,3 +152,10 @@ def test_counts_of_a_few_nodes_are_hidden_and_silent_classes_named() -> None:
     (warning,) = held.warnings
     assert "Class 'c' is never predicted, although 9 test nodes" in warning
     assert at_owners([], 8, ("a",)).confusion is None
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.3), (7, 0.5), (40, 0.93), (5, 1.0), (0, 0.0)])
+def test_the_mean_deviation_is_that_of_a_binomial_number(n: int, p: float) -> None:
+    chances = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    expected = sum(c * abs(k - n * p) for k, c in enumerate(chances))
+    assert mean_deviation(n, p) == pytest.approx(expected, abs=1e-12)

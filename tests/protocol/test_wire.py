@@ -177,7 +177,7 @@ TRIED = [
     ColumnScale(torch.randn(2).double(), torch.ones(2).double()),
     Step("neighgen", 4, True),
     Able(True),
-    Finish("both", "abc", 1.5),
+    Finish("both", "abc", 1.5, -0.5),
     ClassCounts(torch.ones(3, dtype=torch.int32)),
     Query("both", 1.5),
     Likelihoods({"0": 7}, 3),

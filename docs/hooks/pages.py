@@ -123,6 +123,8 @@ def shown(value: object) -> str:
     """A value as it stands in a TOML file."""
     if isinstance(value, tuple):
         return "`[" + ", ".join(str(one) for one in value) + "]`"
+    if value == "":
+        return '`""`'
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

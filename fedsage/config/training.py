@@ -65,7 +65,7 @@ class ClassifierConfig(Section):
     )
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: PositiveFloat = Field(1e-3, description="learning rate")
-    optimizer: OptimizerName = "adam"
+    optimizer: OptimizerName = Field("adam", description="of the classifier")
     weight_decay: Weight = Field(0.0, description="weight decay; L2 penalty in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what happens to the optimizer's state between rounds"
@@ -104,10 +104,12 @@ class ClassifierConfig(Section):
 class RunConfig(Section):
     """What is run, and on what."""
 
-    method: str = "fedsage+"
-    seed: int = Field(0, ge=0)
-    preset: Preset = "best"
-    engine: Literal["inprocess", "nvflare"] = "inprocess"
+    method: str = Field("fedsage+", description="one of 'fedsage methods', or your file")
+    seed: int = Field(0, ge=0, description="of owners, split and training")
+    preset: Preset = Field("best", description="the paper's settings, or what we found best")
+    engine: Literal["inprocess", "nvflare"] = Field(
+        "inprocess", description="all owners in one process, or real processes by NVFlare"
+    )
     device: str = Field(
         "cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda, cuda:1, mps"
     )

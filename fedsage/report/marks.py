@@ -97,18 +97,27 @@ def group_names(names: Sequence[str], room: float) -> tuple[list[Mark], float]:
     """Labels under groups, slanted where they would touch, and the height that this adds."""
     slanted = max(len(name) for name in names) * 7.5 > room
     every = math.ceil(18 / room)  # where there is no room for all of them
+    angle = slant(names, room)
     marks = []
     for g, name in enumerate(names):
         if g % every:
             continue
         x, y = LEFT + (g + 0.5) * room, HEIGHT - BOTTOM + 18
         marks.append(
-            turned(x + 8, y - 2, name, "end", -30, "tick")
+            turned(x + 8, y - 2, name, "end", -angle, "tick")
             if slanted
             else text(x, y, name, "middle")
         )
-    longest = max(len(name) for name in names)
-    return marks, max(3.6 * longest - 20, 0) if slanted else -20.0
+    tall = 6.8 * max(len(name) for name in names) * math.sin(math.radians(angle))
+    return marks, max(tall - 20, 0) if slanted else -20.0
+
+
+def slant(names: Sequence[str], room: float) -> int:
+    """Degrees: 30, or as many as it takes to keep every label in the picture."""
+    shares = [
+        (LEFT + (g + 0.5) * room) / (6.5 * len(name)) for g, name in enumerate(names) if name
+    ]
+    return max(30, math.ceil(math.degrees(math.acos(min(*shares, 1.0)))))
 
 
 def line_key(name: str, color: str) -> Key:

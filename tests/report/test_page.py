@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from fedsage.report.bars import Series, dot_columns, heat_map
 from fedsage.report.blocks import Figure, Grid, Mark, Section, Table
 from fedsage.report.dots import Dots, dot_chart, in_focus
 from fedsage.report.lines import Curve, line_chart
+from fedsage.report.marks import LEFT, RIGHT, WIDTH, slant
 from fedsage.report.mending import better_or_worse
 from fedsage.report.page import page, sections_of
 from fedsage.report.read import Run, by_method, read_runs
@@ -249,3 +251,10 @@ def test_the_page_of_a_single_run_compares_with_nothing(compared: Path, tmp_path
     shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
     html = page(read_runs([tmp_path / "run"]))
     assert "Paired differences" not in html and "0 runs" not in html
+
+
+@pytest.mark.parametrize("names", [["a name that is long enough to leave"] * 6, ["ab"] * 3])
+def test_slanted_labels_stay_in_the_picture(names: list[str]) -> None:
+    room = (WIDTH - LEFT - RIGHT) / len(names)
+    wide = 6.5 * len(names[0]) * math.cos(math.radians(slant(names, room)))
+    assert wide <= LEFT + room / 2 + 1e-6

@@ -14,8 +14,8 @@ from torch import Tensor
 from fedsage.models.parameters import Logits
 
 STEPS = (math.log(2) / 4, 0.5)  # from one temperature, one slope to the next
-LOGS = tuple(k * STEPS[0] for k in range(-8, 17))  # of temperatures, from 1/4 to 16
-SLOPES = tuple(k * STEPS[1] for k in range(-5, 4))  # from -2.5 to 1.5
+LOGS = tuple(k * STEPS[0] for k in range(-4, 13))  # of temperatures, from 1/2 to 8
+SLOPES = tuple(k * STEPS[1] for k in range(-4, 3))  # from -2 to 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,3 +85,12 @@ def lowest(around: Float[np.ndarray, "3 3"]) -> tuple[float, float]:
     a = (cross * slope_b - bend_b * slope_a) / area
     b = (cross * slope_a - bend_a * slope_b) / area
     return float(np.clip(a, -1, 1)), float(np.clip(b, -1, 1))
+
+
+def calibrations_of(card: Mapping[str, Any], count: int) -> list[Calibration]:
+    """How sure each model on a card may be; an older card has no slopes."""
+    warm, slopes = card.get("temperatures", [1.0] * count), card.get("slopes", [0.0] * count)
+    sure = [Calibration(float(t), float(s)) for t, s in zip(warm, slopes, strict=True)]
+    if len(sure) != count or not all(one.usable for one in sure):
+        raise ValueError(f"temperatures {warm} and slopes {slopes} for {count} models")
+    return sure

@@ -29,7 +29,7 @@ from fedsage.models.backbone import (
     named,
     new_model,
 )
-from fedsage.models.calibration import AS_IS, Calibration
+from fedsage.models.calibration import AS_IS, Calibration, calibrations_of
 from fedsage.models.parameters import Hidden, Logits, Parameters, under
 from fedsage.registry import checksum, is_file
 from fedsage.rng import generator
@@ -220,15 +220,6 @@ def load_models(
         ]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise unreadable(folder, error) from None
-
-
-def calibrations_of(card: dict[str, Any], count: int) -> list[Calibration]:
-    """How sure each model on a card may be; an older card has no slopes."""
-    warm, slopes = card.get("temperatures", [1.0] * count), card.get("slopes", [0.0] * count)
-    sure = [Calibration(float(t), float(s)) for t, s in zip(warm, slopes, strict=True)]
-    if len(sure) != count or not all(one.usable for one in sure):
-        raise ValueError(f"temperatures {warm} and slopes {slopes} for {count} models")
-    return sure
 
 
 def shape_of(folder: Path, card: dict[str, Any], model: str | type[nn.Module] | None) -> Shape:

@@ -3,7 +3,8 @@
     python benchmarks/walks.py
 
 A file is entered when a function of it is called, by whichever thread; what runs when it is
-imported does not count.
+imported does not count. Of a message, the files that carry it are counted apart from those that
+only the owner's own computation enters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import fedsage as fs
 from fedsage.config import load_config
@@ -34,12 +35,17 @@ SMALL = {
 
 
 @contextmanager
-def entered() -> Iterator[set[str]]:
-    """The files whose functions are called inside."""
+def entered(apart: CodeType | None = None) -> Iterator[set[str]]:
+    """The files whose functions are called inside, without what ``apart`` calls."""
     found: set[str] = set()
+    within = threading.local()  # whether this thread is inside the function apart
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
+        if code is apart and event in ("call", "return"):
+            within.now = event == "call"
+        elif getattr(within, "now", False):
+            return
         if event == "call" and code.co_name != "<module>":
             path = Path(code.co_filename)
             if PACKAGE in path.parents:
@@ -54,10 +60,10 @@ def entered() -> Iterator[set[str]]:
         threading.setprofile(None)
 
 
-def files_of(call: Callable[[], object]) -> list[str]:
+def files_of(call: Callable[[], object], apart: CodeType | None = None) -> list[str]:
     """The files that a call enters once everything is imported."""
     call()
-    with entered() as found:
+    with entered(apart) as found:
         call()
     return sorted(found)
 
@@ -70,7 +76,11 @@ def main() -> None:
     setup = prepare(config, partition(graph, 3, "louvain", 0), graph)
     exchange = Exchange(InProcessEngine(data_owners(setup)[0]), setup.plan)
     first = first_directions(setup.plan)
-    show("One message and its reply", files_of(lambda: exchange.sum(sketch_sizes, first)))
+    function = sketch_sizes.function.__code__  # type: ignore[attr-defined]
+    carrying = files_of(lambda: exchange.sum(sketch_sizes, first), function)
+    show("One message and its reply, with the owner's function,", carrying)
+    whole = files_of(lambda: exchange.sum(sketch_sizes, first))
+    show("What that function computes", [one for one in whole if one not in carrying])
 
 
 def show(what: str, files: list[str]) -> None:

@@ -114,11 +114,6 @@ def in_private(config: Config) -> bool:
     return config.privacy.level == "private"
 
 
-def not_private(config: Config) -> bool:
-    """For runs that tell more than noisy sums."""
-    return not in_private(config)
-
-
 def begins_with_another(config: Config) -> bool:
     """For runs that begin with the classifier of an earlier one."""
     return bool(config.run.start_from)

@@ -53,6 +53,10 @@ def split(
             help="let owners know their links to others, or a share of them such as known:0.5",
         ),
     ] = "",
+    shared: Annotated[
+        float,
+        typer.Option(metavar="SHARE", min=0, max=1, help="share of nodes that two owners hold"),
+    ] = 0.0,
     force: options.Force = False,
 ) -> None:
     """Cut a graph into one folder per owner."""
@@ -66,6 +70,7 @@ def split(
         assignments=assignments,
     )
     from fedsage.data.load import load
+    from fedsage.graph.known_links import shared_nodes
     from fedsage.graph.partition import partition as cut
     from fedsage.graph.partition import with_splits
 
@@ -75,11 +80,16 @@ def split(
     ensure_here(data.dataset)
     graph = load(data.dataset, **config.synthetic.model_dump())
     part = with_splits(cut(graph, data.owners, data.partition, number), data.split)
-    write = writer(data.dataset, format, remote_links(graph, part, links, number, format))
+    splits = [part.split_of(i, data.train, data.val, number) for i in range(part.num_owners)]
+    more = shared_nodes(part.nodes, shared, number) if shared else []
+    known = remote_links(graph, part, links, number, format, more)
+    if more:
+        part, splits = sharing(graph, part, splits, more)
+    write = writer(data.dataset, format, known)
     try:
         clear(folder)
-        for i, (subgraph, nodes) in enumerate(zip(part.subgraphs, part.nodes, strict=True)):
-            parts = part.split_of(i, data.train, data.val, number)
+        held = zip(part.subgraphs, part.nodes, splits, strict=True)
+        for i, (subgraph, nodes, parts) in enumerate(held):
             write(i, folder / f"owner-{i}", subgraph, nodes, parts)
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None
@@ -108,26 +118,57 @@ def clear(folder: Path) -> None:
             owner.rmdir()
 
 
+def sharing(
+    graph: Graph, part: Partition, splits: Sequence[Split], more: Sequence[NodeIds]
+) -> tuple[Partition, list[Split]]:
+    """The same owners with more nodes each; a node has the same part at all who hold it."""
+    import numpy as np
+
+    from fedsage.graph.known_links import with_shared
+    from fedsage.graph.split import PARTS, Split
+
+    pairs = list(zip(part.nodes, splits, strict=True))
+    parts = [np.concatenate([ids[getattr(one, name)] for ids, one in pairs]) for name in PARTS]
+    nodes, held = tuple(with_shared(part.nodes, more)), []
+    missing = np.ones(graph.num_links, dtype=bool)
+    for ids in nodes:
+        place = np.full(graph.num_nodes, -1)
+        place[ids] = np.arange(len(ids))
+        held.append(Split(*parts).within(place))
+        missing &= (place[graph.links] < 0).any(axis=0)
+    subgraphs = tuple(map(graph.induced, nodes))
+    return replace(
+        part, nodes=nodes, subgraphs=subgraphs, missing_links=int(missing.sum())
+    ), held
+
+
 def remote_links(
-    graph: Graph, part: Partition, links: str, seed: int, format: str
+    graph: Graph,
+    part: Partition,
+    links: str,
+    seed: int,
+    format: str,
+    shared: Sequence[NodeIds],
 ) -> Sequence[KnownLinks]:
-    """What owners know of their links to others; none unless it is asked for."""
+    """What owners know of others; nothing unless it is asked for."""
     how, _, share = links.partition(":")
-    if not how:
+    if not how and not shared:
         return ()
     try:
-        known = float(share or 1)
+        known = float(share or 1) if how else 0.0
     except ValueError:
         known = -1
-    if how != "known" or not 0 <= known <= 1:
+    if how not in ("known", "") or not 0 <= known <= 1:
         raise ConfigError(
             f"--links is '{links}'. Give known, or known:SHARE with a share from 0 to 1."
         )
     if format == "npz":
-        raise ConfigError("--links needs tables, which name nodes. Leave out --format npz.")
+        raise ConfigError(
+            "--links and --shared need tables, which name nodes. Leave out --format npz."
+        )
     from fedsage.graph.known_links import known_links
 
-    return known_links(graph, part.nodes, known, seed)
+    return known_links(graph, part.nodes, known, seed, shared)
 
 
 def writer(dataset: str, format: str, known: Sequence[KnownLinks]) -> Writer:
@@ -166,6 +207,8 @@ def with_links(tables: Tables, known: KnownLinks, ids: Sequence[str] | None) -> 
     there = tuple(known.there if ids is None else (ids[int(name)] for name in known.there))
     owner = tuple(f"owner-{i}" for i in known.at.tolist())
     schema = replace(tables.schema, links="known")
+    if known.shared:
+        schema = replace(schema, shared="same")
     return replace(
         tables, schema=schema, remote=RemoteLinks(known.here, there, owner, known.weights)
     )

@@ -16,7 +16,7 @@ from fedsage.data.load import GRAPH, check_same_schema, only_tables, read_owners
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
-from fedsage.graph.known_links import KnownLinks
+from fedsage.graph.known_links import NO_REMOTE, KnownLinks
 from fedsage.graph.partition import Partition
 from fedsage.graph.split import Split
 from fedsage.shapes import NodeFeatures, NodeLabels
@@ -98,11 +98,17 @@ class Owned:
         """What the owner calls its nodes."""
         return self.tables.ids if self.tables else [str(v) for v in range(self.num_nodes)]
 
+    @property
+    def shared(self) -> bool:
+        """Whether an id that another owner has, too, is the same node."""
+        return self.schema is not None and self.schema.shared == "same"
+
     def known(self, names: Sequence[str]) -> KnownLinks | None:
-        """Its links to owners of those names; None if its schema allows no such links."""
-        if self.tables is None or self.tables.remote is None:
+        """What it knows of owners of those names; None if its schema allows nothing."""
+        remote = self.tables.remote if self.tables else None
+        if remote is None and not self.shared:
             return None
-        return self.tables.remote.known(self.ids, names)
+        return (remote or NO_REMOTE).known(self.ids, names, self.shared)
 
     def graph(self, scale: Scale) -> Graph:
         """G_i, its numbers scaled as agreed."""

@@ -98,6 +98,8 @@ def proposal_in(
         share = given.data.train, given.data.val, with_secret(given.run.seed, secret)
         if given.privacy.level == "private":  # one node more or less moves no other node
             made = split_each(owned.y, owned.ids, *share, agreement.owner)
+        elif owned.shared:  # a node has the same part at all who hold it
+            made = split_each(owned.y, owned.ids, *share[:2], given.run.seed, 0)
         else:
             made = split_labels(owned.y, *share, agreement.owner)
         if earlier[0]:

@@ -72,7 +72,7 @@ def abroad_of(site: Site) -> Abroad:
     if links is None:
         raise ConfigError(
             f"The run uses links between owners, but the schema of owner {site.name} does "
-            'not allow any. Add links = "known" to every owner\'s schema.'
+            'not allow any. Add links = "known" or shared = "same" to every owner\'s schema.'
         )
     kept, form = site.runs / LINKS, site.form or RAW
     return Abroad(links, identity, site.folder.name, kept, form)

@@ -52,6 +52,8 @@ class Partition:
         if own := self.splits[owner] if self.splits else None:
             return own
         y = self.subgraphs[owner].y
+        if self.known and self.known[owner].shared:  # the same part at all who hold a node
+            return split_each(y, self.ids_of(owner), train, val, seed, 0)
         if by_id:
             return split_each(y, self.ids_of(owner), train, val, seed, owner)
         return split_labels(y, train, val, seed, owner)

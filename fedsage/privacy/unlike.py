@@ -14,7 +14,8 @@ s, or that a = b, and nothing else about the sketches. The mask is made of the s
 This is conditional disclosure of secrets for the predicate a ≠ b (Gertner, Ishai, Kushilevitz
 and Malkin, 1998), with keys that j and k have in common. Whoever has such a key and the numbers
 of the other one can compute the other one's sketches: a receiver who colludes with j or k. The
-sum of two rows is open to them anyway; a sum of more is not, and must not be locked so.
+sum of two rows is open to them anyway; of a larger one they learn more than they should, so
+only two of its owners lock it.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class DataOwner:
         return ClassifierUpdate(
             phi=parameters_of(self.model),
             moments=moments_of(self.optimizer, self.model) if averaged else {},
-            weight=float(len(self.split.train)) if how.weighting == "nodes" else 1.0,
+            weight=self.weight if how.weighting == "nodes" else 1.0,
             loss=loss,
         )
 
@@ -255,6 +255,11 @@ class DataOwner:
         if mix == "rounds":
             return plain if t % 2 else mended
         return mended | plain if mix == "epochs" else mended
+
+    @property
+    def weight(self) -> float:
+        """How many training nodes it has, or said that it has before some were dropped."""
+        return self.plan.weights.get(self.id, float(len(self.split.train)))
 
     def steps(self, t: int) -> int:
         """How many steps the optimizer takes in round ``t``."""

@@ -69,6 +69,8 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
         ignored_in_edges=tuple(united([*(one.ignored_in_edges for one in every), unused])),
         unlisted_classes=unlisted,
         unlisted_sparse=lenient("unlisted_sparse", every, "dropped"),
+        links="known" if any(one.links == "known" for one in every) else "own",
+        shared="same" if any(one.shared == "same" for one in every) else "apart",
         **top,
         **of_links,
     )

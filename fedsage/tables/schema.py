@@ -40,11 +40,12 @@ NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their 
 OF_LINKS = ("weight", "time")  # columns of links that need not be there
 KEYS = (
     "classes", "features", "sparse", *NAMES, *OF_LINKS, "ignored", "ignored_in_edges", "empty",
-    "unlisted_classes", "unlisted_sparse", "links",
+    "unlisted_classes", "unlisted_sparse", "links", "shared",
 )  # fmt: skip
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
 CHOICES = {
     "links": one_of("own", "known"),
+    "shared": one_of("apart", "same"),
     "unlisted_classes": one_of("refused", "other"),
     "unlisted_sparse": one_of("refused", "dropped"),
 }
@@ -69,6 +70,7 @@ class Schema:
     unlisted_classes: Literal["refused", "other"] = "refused"
     unlisted_sparse: Literal["refused", "dropped"] = "refused"
     links: Literal["own", "known"] = "own"  # known: edges may name other owners' nodes
+    shared: Literal["apart", "same"] = "apart"  # same: one id at two owners is one node
 
     def of_kind(self, kind: KindName) -> tuple[Feature, ...]:
         """The features of a kind, in order."""

@@ -23,6 +23,7 @@ EXPLAINED = {
     "unlisted_classes": "a class that is not listed counts as other",
     "unlisted_sparse": "sparse features that are not listed are left out",
     "links": "links may lead to nodes of other owners: docs/known-links.md",
+    "shared": "an id that two owners have is one node: docs/known-links.md",
     "empty": "what counts as an empty cell",
 }
 

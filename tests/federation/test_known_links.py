@@ -95,6 +95,38 @@ def test_owners_who_know_links_train_the_model_of_one_process(
     assert "letters that only those owners can open" in words
 
 
+def test_owners_who_hold_nodes_in_common_train_the_model_of_one_process(
+    referring: Path, tmp_path: Path
+) -> None:
+    """Some of each hospital's patients are the next one's, too, with visits of their own."""
+    root, columns = tmp_path / "tables", {n: [] for n in NAMES}  # type: ignore[var-annotated]
+    for name in NAMES:
+        columns[name] = (referring / name / "nodes.csv").read_text().split()
+    for name, before in zip(NAMES, NAMES[-1:] + NAMES[:-1], strict=True):
+        (root / name).mkdir(parents=True)
+        lines = columns[name] + columns[before][1:20]
+        (root / name / "nodes.csv").write_text("\n".join(lines) + "\n")
+        schema = (referring / name / "schema.toml").read_text()
+        (root / name / "schema.toml").write_text('shared = "same"\n' + schema)
+        edges = (referring / name / "edges.csv").read_text().split()
+        nobody = [edges[0], *(line.rpartition(",")[0] + "," for line in edges[1:])]
+        (root / name / "edges.csv").write_text("\n".join(nobody) + "\n")
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    keys = known_keys(range(len(NAMES)))
+    sites = [
+        Site(n, read_owned(root / n), tmp_path / n, "1.0", print, keys[i], LINKED)
+        for i, n in enumerate(NAMES)
+    ]
+    there = serve(
+        config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "server", ignore_event
+    )
+    data = config.data.model_copy(update={"dataset": str(root)})
+    here = run_config(config.model_copy(update={"data": data}))
+    assert there.record.model_sha256 == here.record.model_sha256
+    known = sites[1].keeper.owner.parts["links"]
+    assert len(known.ends.here) > known.ends.known  # type: ignore[attr-defined]
+
+
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_sums_it_has(
     parties: Make, tmp_path: Path

@@ -17,7 +17,7 @@ from fedsage.graph.feature_forms import RAW
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import UNKNOWN
 from fedsage.graph.partition import Partition, partition
-from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
 from fedsage.mending.links.parts import GroupsAsked
 from fedsage.mending.links.rows import (
     may_be_summed,
@@ -59,7 +59,7 @@ def members(owner: DataOwner) -> dict[int, list[int]]:
     """Which remote nodes, by number in G, were summed for an owner, by group."""
     mine = work(owner)
     found: dict[int, list[int]] = {}
-    for name, group in zip(mine.names, mine.group, strict=True):
+    for name, group in zip(mine.ends.names, mine.group, strict=True):
         if group != ALONE:
             found.setdefault(int(group), []).append(int(name))
     return found
@@ -97,7 +97,7 @@ def test_every_remote_neighbor_is_in_one_group_at_two_owners(
     for owner in linked(graph, parts):
         sets = list(members(owner).values())
         together = [u for nodes in sets for u in nodes]
-        assert len(together) == len(set(together)) == len(work(owner).names)
+        assert len(together) == len(set(together)) == len(work(owner).ends.names)
         for nodes in sets:
             assert len({whose[u] for u in nodes} - {owner.id}) >= 2
 
@@ -280,8 +280,8 @@ def asks_of(owner: DataOwner, change: Callable[[GroupsAsked], GroupsAsked]) -> N
     mine = work(owner)
     honest = mine.requests
 
-    def requests(whose: Any, group: Any) -> dict[OwnerId, GroupsAsked]:
-        mine.asked = {j: change(one) for j, one in honest(whose, group).items()}
+    def requests(group: Any) -> dict[OwnerId, GroupsAsked]:
+        mine.asked = {j: change(one) for j, one in honest(group).items()}
         return mine.asked
 
     mine.requests = requests  # type: ignore[method-assign]
@@ -351,8 +351,8 @@ def test_who_tells_two_stories_gets_noise(graph: Graph, parts: Partition) -> Non
     mine = work(owners[0])
     honest = mine.requests
 
-    def requests(whose: Any, group: Any) -> dict[OwnerId, GroupsAsked]:
-        for j, one in honest(whose, group).items():
+    def requests(group: Any) -> dict[OwnerId, GroupsAsked]:
+        for j, one in honest(group).items():
             parties = one.parties.numpy().copy()
             parties[parties[:, 1] != j, 2] += 1
             mine.asked[j] = replace(one, parties=torch.from_numpy(parties))
@@ -378,7 +378,6 @@ def test_a_node_is_never_shown_in_another_sum(graph: Graph, parts: Partition) ->
     fewer = replace(links, here=links.here[2:], there=links.there[2:], at=links.at[2:])
     mine = work(owners[0])
     mine.links = fewer
-    mine.names, mine.there = np.unique(np.asarray(fewer.there), return_inverse=True)
     by_links(exchange)
     assert not len(mine.held.ids)  # other groups of the same nodes: their difference is rows
 
@@ -407,6 +406,9 @@ def test_a_restarted_owner_mends_by_the_sums_it_got(graph: Graph, parts: Partiti
     assert (before.mended.x != after.mended.x).nnz == 0
 
 
+NO_GUESS = np.ones((40, 2))  # all classes alike
+
+
 def rebuilt(rows: np.ndarray) -> int:
     """How many single nodes are combinations of sums: unit vectors in the space of rows."""
     _, sizes, vectors = np.linalg.svd(rows, full_matrices=False)
@@ -422,7 +424,7 @@ def test_overlapping_sums_can_be_solved_for_single_rows_and_groups_cannot() -> N
     triangle = np.zeros((3, 3))
     triangle[here, there] = 1
     assert rebuilt(triangle) == 3  # though any two sums differ by two nodes
-    group = safe_groups(here, there, np.arange(3), np.eye(3, dtype=np.float32), 2)
+    group = safe_groups(here, there, np.arange(3), np.eye(3, dtype=np.float32), NO_GUESS[:3], 2)
     assert (group == 0).all()
     assert rebuilt(incidence(group)) == 0
 
@@ -434,7 +436,7 @@ def test_no_combination_of_sums_has_fewer_nodes_than_a_group(seed: int, at_least
     here, there = draws.integers(0, 40, 150), draws.zipf(1.5, 150) % 60
     owner = draws.integers(0, 3, 60)
     x = draws.normal(size=(40, 8)).astype(np.float32)
-    group = safe_groups(here, there, owner, x, at_least)
+    group = safe_groups(here, there, owner, x, NO_GUESS[:40], at_least)
     assert (group[np.unique(there)] != ALONE).all()
     for some in incidence(group).astype(bool):
         assert some.sum() >= at_least and len(np.unique(owner[some])) >= 2
@@ -445,7 +447,7 @@ def test_no_combination_of_sums_has_fewer_nodes_than_a_group(seed: int, at_least
 def test_nodes_with_a_common_neighbor_are_summed_together() -> None:
     here, there = np.array([[0, 0, 1, 1, 2, 3], [0, 1, 2, 3, 4, 5]])
     x = np.eye(4, dtype=np.float32)
-    group = safe_groups(here, there, np.array([0, 1, 0, 1, 0, 1]), x, 2)
+    group = safe_groups(here, there, np.array([0, 1, 0, 1, 0, 1]), x, NO_GUESS[:4], 2)
     assert group[0] == group[1] != group[2] == group[3]
     assert group[4] == group[5]  # neighbors of two nodes with one link each
 
@@ -453,16 +455,38 @@ def test_nodes_with_a_common_neighbor_are_summed_together() -> None:
 def test_nodes_whose_neighbors_look_alike_are_summed_together() -> None:
     x = np.array([[1, 0], [0, 1], [0.9, 0.1], [0.1, 0.9]], np.float32)
     nodes = np.arange(4)
-    group = safe_groups(nodes, nodes, nodes, x, 2)
+    group = safe_groups(nodes, nodes, nodes, x, NO_GUESS[:4], 2)
+    assert group[0] == group[2] != group[1] == group[3]
+
+
+def test_three_neighbors_of_one_node_are_summed_together() -> None:
+    here, there = np.array([[0, 0, 0, 1, 1, 1], [0, 1, 2, 3, 4, 5]])
+    owner, x = np.array([0, 1, 2, 0, 1, 0]), np.eye(2, dtype=np.float32)
+    group = safe_groups(here, there, owner, x, NO_GUESS[:2], 2)
+    assert (group[:3] == group[0]).all() and (group[3:] == group[3]).all()
+    assert group[0] != group[3]
+
+
+def test_nodes_whose_neighbors_may_have_one_class_are_summed_together() -> None:
+    x, y = np.eye(8, dtype=np.float32), np.array([0, 1, 0, 1, 0, 1, 0, 1])
+    x[4:, :2] = x[:4, 2:4] = 0
+    x[[0, 2, 4, 6], 0] += 1  # a word for each class
+    x[[1, 3, 5, 7], 1] += 1
+    guesses = class_guesses(x, y, np.arange(4), 2)
+    assert (guesses.argmax(axis=1) == y).all()
+    nodes = np.arange(4, 8)
+    places = nodes - 4
+    group = safe_groups(nodes, places, places, np.eye(8, dtype=np.float32), guesses, 2)
     assert group[0] == group[2] != group[1] == group[3]
 
 
 def test_nodes_of_one_owner_alone_are_in_no_group() -> None:
     nodes = np.arange(4)
-    group = safe_groups(nodes, nodes, np.zeros(4, np.int64), np.eye(4, dtype=np.float32), 2)
+    x = np.eye(4, dtype=np.float32)
+    group = safe_groups(nodes, nodes, np.zeros(4, np.int64), x, NO_GUESS[:4], 2)
     assert (group == ALONE).all()
     none = np.empty(0, np.int64)
-    assert not len(safe_groups(none, none, none, np.eye(4, dtype=np.float32), 2))
+    assert not len(safe_groups(none, none, none, x, NO_GUESS[:4], 2))
 
 
 def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:

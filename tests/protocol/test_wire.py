@@ -19,8 +19,9 @@ from fedsage.errors import ProtocolError
 from fedsage.federation.beginning import Carried
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
+from fedsage.mending.links.ends import FoundNodes, SoughtNodes
 from fedsage.mending.links.parts import GroupParts, GroupsAsked
-from fedsage.mending.links.work import FoundNodes, SoughtNodes
+from fedsage.mending.links.sides import Sides
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.offers import (
     Answers,
@@ -137,9 +138,10 @@ TRIED = [
     INTRODUCTION,
     Introductions({"0": INTRODUCTION}),
     Letters({"2": BYTES.reshape(-1)}),
-    SoughtNodes(POINTS),
-    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, 7),
+    SoughtNodes(POINTS, POINTS[:0]),
+    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, 7, POINTS),
     GroupsAsked(PLACES[:, :2], PLACES, 7, 3),
+    Sides(PLACES[:, :2], torch.tensor([2**60, -5], dtype=torch.int64)),
     GroupParts(
         torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16),
         torch.randint(0, 2**61, (2, 2, 16), dtype=torch.int64),

@@ -95,3 +95,36 @@ def test_split_refuses_other_links(fedsage: Call, links: str) -> None:  # noqa: 
     found = fedsage("split", "--dataset", "synthetic", "--links", links)
     assert found.code == 2
     assert "Give known, or known:SHARE" in found.err
+
+
+def test_split_writes_nodes_that_two_owners_hold(
+    fedsage: Call,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    small = ["--dataset", "synthetic", "--set", "synthetic.nodes=90", "--owners", "3"]
+    shared = ["--shared", "0.4", "--links", "known", "--out", "common"]
+    fedsage("split", *small, "--partition", "random", *shared)
+    part = load_owners(tmp_path / "common")
+    held = [set(part.ids_of(i)) for i in range(3)]
+    both = (held[0] & held[1]) | (held[0] & held[2]) | (held[1] & held[2])
+    assert len(set.union(*held)) == 90 and 20 < len(both) < 50
+    for i, known in enumerate(part.known):
+        assert known.shared and not held[i] & set(known.there)
+    parts: list[dict[str, str]] = [{}, {}, {}]
+    for i, split in enumerate(part.splits):
+        for name in ("train", "val", "test"):
+            parts[i] |= {part.ids_of(i)[v]: name for v in getattr(split, name)}
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert all(parts[i][v] == parts[j][v] for v in held[i] & held[j])
+    run = ["run", "--dataset", "common", "--method", "fedsage+links", "--json"]
+    found = fedsage(*run, "--set", "classifier.rounds_c=2", "--out", "run")
+    assert found.code == 0, found.err
+    asked = ["--model", "run", "--data", "common/owner-0", "--out", "answers.csv"]
+    found = fedsage("predict", *asked)
+    assert found.code == 0, found.err
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 1 + len(held[0])
+
+
+def test_shared_nodes_need_tables(fedsage: Call) -> None:  # noqa: F811
+    found = fedsage("split", "--dataset", "synthetic", "--shared", "0.5", "--format", "npz")
+    assert found.code == 2 and "need tables" in found.err

@@ -12,7 +12,7 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.graph.feature_forms import lengths_of
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links
-from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
 from fedsage.mending.links.rows import may_be_summed, summed_rows, words_from
 from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
@@ -55,25 +55,21 @@ def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatur
     rows = vstack(shown).tocsr()[order]
     there = np.array([int(name) for name in links[owner].there], dtype=np.int64)
     real = found[there]
-    here, own, least = (
-        links[owner].here[real],
-        case.graphs[owner].x,
-        setup.config.links.at_least,
-    )
-    return without_alike(safe_groups(here, there[real], whose, own, least), whose, rows), rows
+    here, own, least = links[owner].here[real], case.graphs[owner], setup.config.links.at_least
+    guesses = class_guesses(own.x, own.y, setup.splits[owner].train, own.num_classes)
+    group = safe_groups(here, there[real], whose, own.x, guesses, least)
+    return without_alike(group, whose, rows), rows
 
 
 def without_alike(group: NodeIds, whose: NodeIds, x: NodeFeatures) -> NodeIds:
-    """The groups whose masks come off: of two owners, no sketch of their rows is the same."""
+    """The groups whose masks come off: the first two owners' rows have no sketch in common."""
     nodes = np.flatnonzero(group != ALONE)
     parties, at = np.unique(np.stack([group, whose])[:, nodes], axis=1, return_inverse=True)
     shape = parties.shape[1], len(group)
     own = csr_array((np.ones(len(nodes)), (at.reshape(-1), nodes)), shape=shape) @ x
-    alike = np.zeros(int(group.max(initial=-1)) + 1, bool)
-    for sketch in sketches(own).T.astype(np.int64):
-        pairs, count = np.unique(np.stack([parties[0], sketch]), axis=1, return_counts=True)
-        alike[pairs[0, count > 1]] = True
-    alike &= np.bincount(parties[0], minlength=len(alike)) == 2  # as in ``of_two``
+    first = np.unique(parties[0], return_index=True)[1]  # as in ``locked``
+    found = sketches(own)
+    alike = (found[first] == found[first + 1]).any(axis=1)
     return np.where((group != ALONE) & ~np.append(alike, False)[group], group, ALONE)
 
 

@@ -7,6 +7,8 @@ for sums. All of it is in letters that the server cannot read, and no sum shows 
 |---|---|
 | ``steps`` | the exchange from beginning to end: what each owner does in turn |
 | ``work`` | what an owner has in hand during the exchange: ids, sums asked for |
+| ``ends`` | the remote nodes that an owner has links to, and whose they turn out to be |
+| ``sides`` | nodes that several owners hold |
 | ``rows`` | what of a row is summed, so that rows of a sum cannot be told apart |
 | ``groups`` | which remote nodes are summed together |
 | ``parts`` | what an owner adds to another one's sums: checked, in whole numbers, masked |

@@ -3,27 +3,33 @@
 The remote nodes of a receiver are cut into groups that do not overlap. It gets the sum of each
 group and nothing else: whatever it computes from them has all nodes of a group, with the same
 weight. Groups are chosen so that a group's mean stands for each of its nodes: those that have a
-neighbor of the receiver in common, and those whose neighbors there look alike.
+neighbor of the receiver in common, and those whose neighbors there look alike, by features and
+by the class that features suggest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse import csr_array, diags_array, issparse
+from scipy.sparse import csr_array, diags_array, hstack, issparse
 
 from fedsage.graph.feature_forms import lengths_of
 from fedsage.rng import Stream, generator
-from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
+from fedsage.shapes import Array, NodeFeatures, NodeIds, NodeLabels, SparseMatrix
 
 ALONE = -1  # in no group
 NEAREST = 8  # nodes that each one may be grouped with, at a time
-LOOKS = 0.5  # what alike neighbors weigh beside common ones
+LOOKS = 0.5  # what neighbors with alike features weigh beside common ones
+CLASSES = 1.0  # what neighbors of alike classes weigh
 BLOCK = 1024  # nodes that are compared with each other
-PASSES = 4  # of choosing partners among those who have none yet
+PASSES = 3  # of choosing partners among those who have none yet
+
+
+Guesses: TypeAlias = Float[Array, "V d_y"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +38,7 @@ class Remote:
 
     owner: NodeIds
     near: SparseMatrix  # nodes × own nodes: 1 where there is a link
-    looks: NodeFeatures  # the direction of the sum of those neighbors' features
+    looks: NodeFeatures  # directions of the sums of those neighbors' features and guesses
 
     def score(self, first: NodeIds, second: NodeIds) -> Float[Array, " pairs"]:
         """How well one node of each pair stands for the other."""
@@ -43,7 +49,12 @@ class Remote:
 
 
 def safe_groups(
-    here: NodeIds, there: NodeIds, owner: NodeIds, x: NodeFeatures, at_least: int
+    here: NodeIds,
+    there: NodeIds,
+    owner: NodeIds,
+    x: NodeFeatures,
+    guesses: Guesses,
+    at_least: int,
 ) -> NodeIds:
     """The group of each remote node by number, or ``ALONE``.
 
@@ -52,6 +63,7 @@ def safe_groups(
         there: The other end, by number.
         owner: Whose node each number is.
         x: The features of own nodes.
+        guesses: What class each of them may have.
         at_least: The fewest nodes of a group; two of them are at different owners.
     """
     nodes, place = np.unique(there, return_inverse=True)
@@ -59,10 +71,29 @@ def safe_groups(
     near = csr_array((np.ones(len(here)), (place.reshape(-1), here)), shape=shape)
     near.sum_duplicates()
     near.data[:] = 1
-    looks = unit_rows(near @ unit_rows(x))
+    classes = unit_rows(near @ guesses) * np.sqrt(CLASSES / LOOKS)
+    looks = hstack([csr_array(unit_rows(near @ unit_rows(x))), csr_array(classes)]).tocsr()
+    if not issparse(x):
+        looks = looks.toarray()
     found = np.full(len(owner), ALONE)
     found[nodes] = grouped(Remote(owner[nodes], near, looks), at_least)
     return found
+
+
+def class_guesses(x: NodeFeatures, y: NodeLabels, train: NodeIds, num_classes: int) -> Guesses:
+    """What class each own node may have: how near it is to the mean of each class.
+
+    A training node's own class does not count: what is attached to training nodes must be no
+    better than what others get.
+    """
+    rows, known = csr_array(unit_rows(x)), np.zeros((x.shape[0], num_classes))
+    known[train, y[train]] = 1
+    means = np.asarray((rows.T @ csr_array(known)).toarray())
+    near = (rows @ means - known) / np.maximum(np.linalg.norm(means, axis=0), 1e-9)
+    spread = near.std(axis=1, keepdims=True)
+    sharp = np.exp((near - near.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9))
+    guesses: Guesses = sharp / sharp.sum(axis=1, keepdims=True)
+    return guesses
 
 
 def grouped(remote: Remote, at_least: int) -> NodeIds:
@@ -70,10 +101,15 @@ def grouped(remote: Remote, at_least: int) -> NodeIds:
     groups, everyone = Joined(len(remote.owner)), np.arange(len(remote.owner))
     draws = generator(0, "order of remote nodes")  # the same groups after a restart
     pairs = ranked(remote, with_common_neighbors(remote.near))
+    groups.join(pairs, lambda one, other: one + other <= at_least)
+    # A third neighbor of one node: the mean over all three is exact for that node.
+    groups.join(
+        pairs, lambda one, other: min(one, other) < at_least and one + other < 2 * at_least
+    )
     for _ in range(PASSES):
-        groups.join(pairs, lambda one, other: one + other <= at_least)
         free = np.flatnonzero(groups.sizes() < at_least)
         pairs = ranked(remote, looking_alike(remote, free, draws))
+        groups.join(pairs, lambda one, other: one + other <= at_least)
     last = np.concatenate([pairs, looking_alike(remote, everyone, draws)], axis=1)
     groups.join(ranked(remote, last), lambda one, other: min(one, other) < at_least)
     large, found = groups.sizes() >= at_least, np.full(len(everyone), ALONE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,12 +16,14 @@ from fedsage.mending.links.groups import ALONE
 from fedsage.models.parameters import Parameters
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
+Ids: TypeAlias = Int64[Array, " nodes"]  # fingerprints of remote ids
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldMeans:
     """Fingerprints of remote ids, ascending, the group of each, and the mean of each group."""
 
-    ids: Int64[Array, " nodes"]
+    ids: Ids
     group: NodeIds
     means: Float[Array, "groups d_x"]
 
@@ -31,9 +34,9 @@ class HeldMeans:
         return cls(empty, empty, np.empty((0, width), np.float32))
 
     @classmethod
-    def by_name(cls, names: Sequence[str], group: NodeIds, means: Array) -> HeldMeans:
-        """The means of the groups that nodes of these names are in, if in any."""
-        ids, some = fingerprints(names), group != ALONE
+    def of_groups(cls, ids: Ids, group: NodeIds, means: Array) -> HeldMeans:
+        """The means of the groups that some nodes are in, if in any."""
+        some = group != ALONE
         order = np.argsort(ids[some])
         return cls(ids[some][order], group[some][order], means)
 
@@ -47,7 +50,10 @@ class HeldMeans:
 
     def of(self, names: Sequence[str]) -> NodeIds:
         """The group of each of these remote nodes, or ``ALONE``."""
-        wanted = fingerprints(names)
+        return self.at(fingerprints(names))
+
+    def at(self, wanted: Ids) -> NodeIds:
+        """The same for nodes by fingerprint."""
         if not len(self.ids):
             return np.full(len(wanted), ALONE)
         at = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
@@ -68,7 +74,7 @@ class HeldMeans:
         return cls(ids, group, kept["means"].numpy().copy())
 
 
-def fingerprints(names: Iterable[str]) -> Int64[Array, " nodes"]:
+def fingerprints(names: Iterable[str]) -> Ids:
     """A number for each id."""
     found = b"".join(sha256(name.encode()).digest()[:8] for name in names)
     return np.frombuffer(found, "<i8").astype(np.int64)

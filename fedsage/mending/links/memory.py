@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_bytes
 
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Int64
 from safetensors import SafetensorError
 
 from fedsage.errors import ConfigError
 from fedsage.files import write_atomically
-from fedsage.mending.links.held import HeldMeans
+from fedsage.mending.links.held import HeldMeans, Ids
 from fedsage.models.parameters import Parameters
-from fedsage.shapes import Array
 
 GAVE, ASKED, GOT = "gave", "asked", "got"  # kinds of entries: KIND/RUN/…
-Ids = Int64[Array, " nodes"]
+SECRET = "secret//"  # of the numbers that neighbors of shared nodes have
 
 
 class LinkMemory:
@@ -80,6 +79,13 @@ class LinkMemory:
         if self.path is not None:
             packed = safetensors.torch.save(self.entries)
             write_atomically(self.path, lambda file: file.write(packed))
+
+    def secret(self) -> bytes:
+        """The same in all runs."""
+        if SECRET not in self.entries:
+            drawn = np.frombuffer(token_bytes(32), np.uint8).copy()
+            self.keep({SECRET: torch.from_numpy(drawn)})
+        return self.entries[SECRET].numpy().tobytes()
 
     def gave(self, receiver: str, ids: Ids) -> None:
         """Nodes of this owner are in sums of that receiver."""

@@ -43,7 +43,7 @@ class GroupParts:
     """D_j → D_i, sealed: what D_j adds to the means of those groups, masked.
 
     Locks open one of the masks if the rows that are summed differ (``privacy/unlike.py``): for
-    every other owner, one for each group that the two are in alone.
+    every other owner, one for each group that the two are the first owners of.
     """
 
     parts: Whole  # groups × d_x
@@ -75,7 +75,7 @@ def answered(
     for other, at, told in others_in(asked, me):
         mask = drawn(key_with(other, f"parts, {told}"), parts[at].shape)
         parts[at] += mask if me < other else -mask
-        key, two = key_with(other, f"locks, {told}"), at[of_two(asked)[at]]
+        key, two = key_with(other, f"locks, {told}"), at[locked(asked, me, other)[at]]
         locks.append(locks_of(sketch[two], key))
         if me < other:
             parts[two] += masks_for(key, len(two), parts.shape[1])
@@ -91,8 +91,8 @@ def total_of(
     total, whole = np.zeros((len(names), width), np.int16), np.ones(len(names), dtype=bool)
     locks: dict[tuple[OwnerId, OwnerId], Locks] = {}
     for j, one in asked.items():
-        own, two = np.unique(one.members.numpy()[:, 0]), of_two(one)
-        others = [(other, at[two[at]]) for other, at, _ in others_in(one, j)]
+        own = np.unique(one.members.numpy()[:, 0])
+        others = [(other, at[locked(one, j, other)[at]]) for other, at, _ in others_in(one, j)]
         at, count = np.searchsorted(names, own), [len(common) for _, common in others]
         shapes = (len(at), width), (sum(count), 2, TESTS)
         if j not in found or (found[j].parts.shape, found[j].locks.shape) != shapes:
@@ -184,14 +184,17 @@ def others_in(asked: GroupsAsked, me: OwnerId) -> Iterator[tuple[OwnerId, NodeId
             yield other, np.searchsorted(names, common), story(asked, common)
 
 
-def of_two(asked: GroupsAsked) -> Bool[Array, " groups"]:
-    """Which groups have the rows of two owners alone.
+def locked(asked: GroupsAsked, me: OwnerId, other: OwnerId) -> Bool[Array, " groups"]:
+    """The groups in which these two owners hide their rows from the receiver if they are alike.
 
-    In larger ones an owner who helps the receiver must not learn another one's sketches, and
-    a mean is a single row only if all owners' rows are that row.
+    They are the first two of a group. A mean is a single row only if all owners' rows are that
+    row, so two are enough; who shares a lock can learn the other one's sketches.
     """
-    count = np.unique(asked.parties.numpy()[:, 0], return_counts=True)[1]
-    return count == 2
+    parties = asked.parties.numpy()
+    first = np.unique(parties[:, 0], return_index=True)[1]
+    pairs = np.stack([parties[first, 1], parties[first + 1, 1]], axis=1)
+    found: Array = (pairs == sorted([me, other])).all(axis=1)
+    return found
 
 
 def story(asked: GroupsAsked, names: NodeIds) -> str:

@@ -13,15 +13,18 @@ import torch
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated, usual_weights
-from fedsage.mending.links.groups import ALONE, safe_groups
+from fedsage.mending.links.ends import FoundNodes, SoughtNodes
+from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
 from fedsage.mending.links.held import HeldMeans, stacked
+from fedsage.mending.links.memory import ASKED
 from fedsage.mending.links.parts import (
     GroupParts,
     GroupsAsked,
     answered,
 )
 from fedsage.mending.links.shown import Shown
-from fedsage.mending.links.work import FoundNodes, LinkWork, SoughtNodes
+from fedsage.mending.links.sides import Sides, facts_of
+from fedsage.mending.links.work import LinkWork
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (
@@ -64,7 +67,7 @@ def shown(owner: DataOwner) -> Shown:
 )
 def introduce(owner: DataOwner, ask: Ask) -> Introduction:
     """Begin an exchange: a new key, and a new secret to blind ids with."""
-    return work(owner).begin(owner.graph.x)
+    return work(owner).begin(owner.graph.x, facts_of(owner.graph.y, owner.split))
 
 
 @procedure(
@@ -72,8 +75,9 @@ def introduce(owner: DataOwner, ask: Ask) -> Introduction:
     uses=Sealed,
     shapes=letters_form,
     leaves="Before training, once: the ids of other owners' nodes that you have links to, "
-    "blinded, in letters that only those owners can open. They learn how many there are, and "
-    "which of their own nodes are among them. The server sees how long letters are.",
+    "and of your own nodes if owners hold nodes in common, blinded, in letters that only those "
+    "owners can open. They learn how many there are, and which of their own nodes are among "
+    "them. The server sees how long letters are.",
 )
 def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     """Ask the others for the nodes at the far ends of known links."""
@@ -105,6 +109,27 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
     phase="mending",
     uses=Sealed,
     shapes=letters_form,
+    leaves="Before training, once, if your schema says that owners hold nodes in common: how "
+    "many neighbors each node has that you and another owner hold, and which of these nodes "
+    "have neighbors in common, in letters to that owner, without ids.",
+)
+def tell_sides(owner: DataOwner, letters: Letters) -> Letters:
+    """Tell owners who hold the same nodes which neighbors these have here, by number."""
+    mine = work(owner)
+    mine.locate(mine.channel.read(FoundNodes, letters, "found"))
+    if count := len(mine.dropped.differ):
+        log.warning(
+            "%s with another class or part of the split at another owner: neither trained on "
+            "nor counted.",
+            counted(count, "node"),
+        )
+    return mine.channel.written(mine.sides_for(owner.graph), "sides")
+
+
+@procedure(
+    phase="mending",
+    uses=Sealed,
+    shapes=letters_form,
     leaves="Before training, once: which nodes of other owners are to be summed together for "
     "you, in letters to those owners. Each learns with how many nodes of which owners its own "
     "ones are summed.",
@@ -112,9 +137,12 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
 def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     """Ask for sums over groups of remote nodes; each node is in one group."""
     mine = work(owner)
-    here, there, whose = mine.located(mine.channel.read(FoundNodes, letters, "found"))
-    group = safe_groups(here, there, whose, owner.graph.x, owner.config.links.at_least)
-    return mine.channel.written(mine.requests(whose, group), "groups")
+    mine.add_sides(mine.channel.read(Sides, letters, "sides"))
+    here, there = mine.ends.to_ask_for(mine.memory.ids_before(ASKED, ""))
+    own, least = owner.graph, owner.config.links.at_least
+    guesses = class_guesses(own.x, own.y, owner.split.train, own.num_classes)
+    group = safe_groups(here, there, mine.ends.whose, own.x, guesses, least)
+    return mine.channel.written(mine.requests(group), "groups")
 
 
 @procedure(
@@ -158,6 +186,7 @@ def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
     Nodes that get none get a copy of themselves, or nothing.
     """
     mine, copies = work(owner), owner.config.links.others == "copy"
+    owner.split = mine.dropped.apply(owner.split)
     owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
     here, group, weights = mine.neighbors()
     nodes = np.arange(owner.graph.num_nodes)
@@ -196,7 +225,7 @@ def by_links(exchange: Exchange) -> None:
     met = exchange.all(introduce, Ask(0))
     everyone = Introductions({str(i): one for i, one in met.items()})
     letters = exchange.pass_on(seek_nodes, dict.fromkeys(met, everyone))
-    for step in (find_nodes, request_sums, contribute):
+    for step in (find_nodes, tell_sides, request_sums, contribute):
         letters = exchange.pass_on(step, delivered(letters))
     exchange.all(take_sums, delivered(letters))
     exchange.all(mend_by_links, Ask(0))

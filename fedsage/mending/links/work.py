@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError
+from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import NOBODY, UNKNOWN
+from fedsage.mending.links.ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes
 from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.held import HeldMeans, fingerprints
-from fedsage.mending.links.memory import ASKED, GAVE, LinkMemory
+from fedsage.mending.links.memory import GAVE, LinkMemory
 from fedsage.mending.links.parts import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.mending.links.rows import (
     may_be_summed,
@@ -21,6 +23,7 @@ from fedsage.mending.links.rows import (
     usual_values,
     words_from,
 )
+from fedsage.mending.links.sides import Dropped, SharedNodes, Sides, tags_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
     blinded,
@@ -32,33 +35,11 @@ from fedsage.privacy.intersection import (
 )
 from fedsage.privacy.sums import Whole
 from fedsage.protocol.letters import Abroad, Channel, Introduction
-from fedsage.protocol.messages import OwnerId, message
+from fedsage.protocol.messages import OwnerId
 from fedsage.rng import generator
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
-NOWHERE = -1
 NO_POINTS = np.empty((0, 32), np.int8)
-
-
-@message
-class SoughtNodes:
-    """D_i → D_j, sealed: the ids that D_i has links to, blinded; or tags of the links."""
-
-    points: Whole  # n × 32
-
-
-@message
-class FoundNodes:
-    """D_j → D_i, sealed: those points blinded by D_j too, and its own, blinded and shuffled.
-
-    By tags: of each link the place of D_j's end in its shuffled list, or -1.
-    """
-
-    again: Whole  # n × 32
-    nodes: Whole  # V_j × 32
-    places: Whole  # n
-    exponent: int  # no feature of D_j is above 2^e
-    words: int  # the first column of which it gives only presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +61,27 @@ class LinkWork:
 
     def __init__(self, owner: OwnerId, abroad: Abroad, match: str, width: int) -> None:
         self.owner, self.abroad, self.links, self.match = owner, abroad, abroad.links, match
-        self.names, self.there = np.unique(np.asarray(self.links.there), return_inverse=True)
-        self.group = np.full(len(self.names), ALONE)
+        self.ends, self.dropped = FarEnds(self.links), Dropped()
         self.memory = LinkMemory(abroad.memory, abroad.run)
         self.held = self.before = self.memory.held(width)
         self.asked: dict[OwnerId, GroupsAsked] = {}
 
     def state(self) -> HeldState | None:
         """What it got."""
-        return HeldState(self.held.tensors()) if len(self.held.ids) else None
+        kept = self.held.tensors() | self.ends.tensors() | self.dropped.tensors()
+        return HeldState(kept) if any(len(one) for one in kept.values()) else None
 
     def restore(self, state: HeldState) -> None:
         """Have it again."""
         self.held = HeldMeans.from_tensors(state.held)
+        self.ends.restore(state.held)
+        self.dropped = Dropped.from_tensors(state.held)
 
-    def begin(self, x: NodeFeatures) -> Introduction:
-        """New keys, and another order of the own nodes that others may find."""
+    def begin(self, x: NodeFeatures, facts: Sequence[str]) -> Introduction:
+        """New keys, and another order of the own nodes that others may find.
+
+        ``facts`` must be the same on all sides of a node that several owners hold.
+        """
         self.own_words = words_from(x, self.abroad.form)
         rows = summed_rows(x, self.own_words)
         self.own_exponent, offered = exponent_of(rows), may_be_summed(rows)
@@ -104,7 +90,9 @@ class LinkWork:
         self.order = self.draws.permutation(offered)
         self.own: Array | None = None  # own points, blinded and shuffled
         self.order_of: dict[OwnerId, NodeIds] = {}  # what was sought, in that order
-        self.asked = {}
+        self.asked, self.ends = {}, FarEnds(self.links)
+        ids, told = (self.links.ids, facts) if self.links.shared else ((), ())
+        self.shared = SharedNodes(ids, told, self.blind, self.about, self.draws)
         return self.channel.introduction()
 
     @property
@@ -129,15 +117,18 @@ class LinkWork:
         """For each other owner, the ids that may be its own."""
         for j in self.channel.keys:
             links = self.towards(j)
-            sought = links if self.match == "hashes" else np.unique(self.there[links])
+            sought = links if self.match == "hashes" else np.unique(self.ends.there[links])
             self.order_of[j] = self.draws.permutation(sought)
-        return {j: SoughtNodes(tensor(self.points_for(j))) for j in self.order_of}
+        return {
+            j: SoughtNodes(tensor(self.points_for(j)), tensor(self.shared.shown_to(j)))
+            for j in self.order_of
+        }
 
     def points_for(self, other: OwnerId) -> Array:
         """What is sent to that owner to find nodes by."""
         if self.match == "hashes":
             return packed(self.tags_with(other, self.order_of[other]))
-        names = self.names[self.order_of[other]].tolist()
+        names = self.ends.names[self.order_of[other]].tolist()
         return packed(blinded(hashed(names, self.about), self.blind))
 
     def tags_with(self, other: OwnerId, links: NodeIds) -> list[bytes]:
@@ -148,7 +139,11 @@ class LinkWork:
 
     def found_for(self, other: OwnerId, asked: SoughtNodes) -> FoundNodes:
         """The answer to that owner."""
-        points, own = unpacked(asked.points.numpy()), (self.own_exponent, self.own_words)
+        points, back = (
+            unpacked(asked.points.numpy()),
+            self.shared.multiplied(other, asked.shared.numpy()),
+        )
+        own = self.own_exponent, self.own_words, tensor(back)
         if self.match == "hashes":
             links = self.towards(other)
             at = dict(zip(self.tags_with(other, links), self.links.here[links], strict=True))
@@ -163,24 +158,44 @@ class LinkWork:
         again = packed(blinded(points, self.blind))
         return FoundNodes(tensor(again), tensor(self.own), tensor(np.empty(0, np.int32)), *own)
 
-    def located(self, found: Mapping[OwnerId, FoundNodes]) -> tuple[NodeIds, NodeIds, NodeIds]:
-        """Links with both ends: own node, remote node by number, and whose each number is."""
-        whose = np.full(len(self.names), NOWHERE)
-        self.place = np.full(len(self.names), NOWHERE)
+    def locate(self, found: Mapping[OwnerId, FoundNodes]) -> None:
+        """Learn whose nodes known links lead to, and which own nodes others hold, too."""
         for j, one in found.items():
-            places = self.places_at(one)
-            if len(places) != len(self.order_of[j]):
+            places, order = self.places_at(one), self.order_of[j]
+            if len(places) != len(order):
                 raise PrivacyError(f"Owner {j} answered for other ids than were sought.")
-            order = self.order_of[j]
-            names = self.there[order] if self.match == "hashes" else order
-            new = (places != NOWHERE) & (whose[names] == NOWHERE)
-            whose[names[new]], self.place[names[new]] = j, places[new]
+            numbers = self.ends.there[order] if self.match == "hashes" else order
+            self.ends.found(j, numbers, places)
         self.exponent = max((one.exponent for one in found.values()), default=0)
         self.words = min((one.words for one in found.values()), default=0)
-        old = self.memory.ids_before(ASKED, "")
-        real = (whose != NOWHERE) & ~np.isin(fingerprints(self.names.tolist()), old)
-        real = real[self.there]
-        return self.links.here[real], self.there[real], whose
+        self.common = {
+            j: self.shared.common_with(j, one.shared.numpy()) for j, one in found.items()
+        }
+        self.dropped = Dropped.of(self.common, self.owner)
+
+    def sides_for(self, graph: Graph) -> dict[OwnerId, Sides]:
+        """For each other owner, neighbors of the nodes that both hold; nothing if none are."""
+        if not self.links.shared:
+            return {}
+        place = np.full(graph.num_nodes, NOWHERE)
+        place[self.order] = np.arange(len(self.order))
+        secret, told = self.memory.secret(), {}
+        for j, one in self.common.items():
+            shared, there = one.neighbors(graph)
+            there, shared = (some[place[there] != NOWHERE] for some in (there, shared))
+            ids = [self.links.ids[v] for v in there.tolist()]
+            order = np.lexsort((shared, fingerprints(ids)))  # the same in every process
+            tags = tags_of(ids, secret, self.abroad.name_of(j))[order]
+            shared, there = shared[order], there[order]
+            told[j] = Sides(numbers(np.stack([shared, place[there]], axis=1)), tensor(tags))
+        return told
+
+    def add_sides(self, told: Mapping[OwnerId, Sides]) -> None:
+        """Have links to the neighbors that own nodes have at others who hold them, too."""
+        for j, one in told.items():
+            here, places, tags = self.common[j].read(one, self.shared.order[j])
+            found = self.ends.add(here, self.ends.ids_at(j, places, tags))
+            self.ends.found(j, found, places)
 
     def places_at(self, found: FoundNodes) -> NodeIds:
         """Where in the other owner's list each node is that was sought."""
@@ -191,17 +206,17 @@ class LinkWork:
         again = unpacked(found.again.numpy())
         return np.array([at.get(point, NOWHERE) for point in again], dtype=np.int64)
 
-    def requests(self, whose: NodeIds, group: NodeIds) -> dict[OwnerId, GroupsAsked]:
+    def requests(self, group: NodeIds) -> dict[OwnerId, GroupsAsked]:
         """What each contributor is told: the groups of its nodes, and who else is in them."""
-        self.group, nodes = group, np.flatnonzero(group != ALONE)
-        self.memory.asked(fingerprints(self.names[nodes].tolist()))
-        nodes = nodes[np.lexsort((self.place[nodes], group[nodes]))]
-        name, owner = group[nodes], whose[nodes]
+        self.group, nodes, place = group, np.flatnonzero(group != ALONE), self.ends.place
+        self.memory.asked(self.ends.ids[nodes])
+        nodes = nodes[np.lexsort((place[nodes], group[nodes]))]
+        name, owner = group[nodes], self.ends.whose[nodes]
         pairs, count = np.unique(np.stack([name, owner]), axis=1, return_counts=True)
         parties = np.stack([*pairs, count], axis=1)
         for j in np.unique(owner).tolist():
             mine = owner == j
-            members = np.stack([name[mine], self.place[nodes[mine]]], axis=1)
+            members = np.stack([name[mine], place[nodes[mine]]], axis=1)
             told = parties[np.isin(parties[:, 0], name[mine])]
             self.asked[j] = GroupsAsked(
                 numbers(members), numbers(told), self.exponent, self.words
@@ -239,22 +254,16 @@ class LinkWork:
         means = means * usual_values(x, self.words)
         at = np.searchsorted(names, self.group).clip(max=max(len(names) - 1, 0))
         got = np.isin(self.group, names)
-        new = HeldMeans.by_name(self.names.tolist(), np.where(got, at, ALONE), means)
+        new = HeldMeans.of_groups(self.ends.ids, np.where(got, at, ALONE), means)
         self.memory.got(new)
         self.held = self.before.joined(new)
 
     def neighbors(self) -> tuple[NodeIds, NodeIds, Array | None]:
-        """Every link whose other end is in a group: its own end, that group, what it weighs.
-
-        A link that is listed twice has its largest weight.
-        """
-        group = self.held.of(self.names.tolist())[self.there]
-        some = np.flatnonzero(group != ALONE)
-        weights = self.links.weights
-        heavy = some if weights is None else some[np.argsort(-weights[some], kind="stable")]
-        pairs = np.stack([self.links.here, self.there])[:, heavy]
-        kept = heavy[np.unique(pairs, axis=1, return_index=True)[1]]
-        return self.links.here[kept], group[kept], None if weights is None else weights[kept]
+        """Every link whose other end is in a group: its own end, that group, what it weighs."""
+        ends = self.ends
+        group = self.held.at(ends.ids)[ends.there]
+        kept, weights = ends.once(np.flatnonzero(group != ALONE)), ends.weights
+        return ends.here[kept], group[kept], None if weights is None else weights[kept]
 
     def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:
         """The keys of masks on parts that go to that owner."""

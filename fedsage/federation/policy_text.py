@@ -83,6 +83,7 @@ model.dropout = [0, 0.9]
 model.heads = [1, 16]
 model.steps = [1, 100]
 model.teleport = [0, 1]
+model.share = [0, 1]
 # Its training: a step over few nodes, or from few neighbors, reveals more of each.
 classifier.rounds_c = [1, 1000]
 classifier.local_epochs = [1, 20]

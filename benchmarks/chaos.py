@@ -39,7 +39,7 @@ from fedsage.runs.execute import run_config
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = DOCS / "results" / "chaos.json"
-ROUNDS = 12  # for each fault
+ROUNDS = 7  # for each fault
 LONGEST = 4.0  # seconds at most, from a round to the next fault
 
 

@@ -238,9 +238,12 @@ class NVFlareEngine(Engine):
                 self.stuck[i] = str(error)
                 self.now.missed(self.names[i])
             return Miss(i, procedure.name, str(error))
-        frame = reply.get(FRAME)
-        if reply.get_return_code() != ReturnCode.OK or not isinstance(frame, bytes):
-            return Miss(i, procedure.name, f"failed ({reply.get_return_code()})")
+        frame, code = reply.get(FRAME), reply.get_return_code()
+        if code != ReturnCode.OK:  # something around our own code: a full disk, for example
+            self.stuck[i] = f"failed ({code})"
+            self.now.missed(self.names[i])
+        if code != ReturnCode.OK or not isinstance(frame, bytes):
+            return Miss(i, procedure.name, f"failed ({code})")
         if reply.get(ASKED) != asked:
             return Miss(i, procedure.name, f"an answer to {reply.get(ASKED)}, not to {asked}")
         self.traffic[procedure.phase].up += len(frame)

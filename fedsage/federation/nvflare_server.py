@@ -144,6 +144,9 @@ class FedSageController(Controller):  # type: ignore[misc]
         rounds = {"training": config.classifier.rounds_c}
 
         def observe(event: Event) -> None:
+            nonlocal until
+            if self.waits and event.what != "waits" and not done:  # owners have decided
+                until = time.monotonic() + self.wait
             self.waits = event.words if event.what == "waits" else ""
             if event.line is not None:
                 lines.append(asdict(event.line))

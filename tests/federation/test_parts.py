@@ -71,9 +71,17 @@ def test_a_run_waits_for_an_owner_with_a_full_disk_and_says_why(
 
 
 def test_an_owner_that_cannot_answer_for_now_is_told_from_one_that_must_not() -> None:
+    pytest.importorskip("nvflare")
+    from nvflare.apis.fl_constant import ReturnCode
+    from nvflare.apis.shareable import make_reply
+
     engine = engine_with({"a": right, "b": altered(error="the disk is full", later=True)})
     asked_to_test(Exchange(engine))
     assert engine.stuck == {1: "the disk is full"} and not engine.away
+    broken = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    engine = engine_with({"a": right, "b": lambda data: broken})
+    asked_to_test(Exchange(engine))
+    assert engine.stuck == {1: "failed (EXECUTION_EXCEPTION)"}
 
 
 IDLE = ("gate", "presence", "admission", "operate", "look", "consent")

@@ -8,6 +8,7 @@ from functools import partial
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import as_sum, decode
+from fedsage.protocol.accord import discord
 from fedsage.protocol.changes import local_change_c, receive_change
 from fedsage.protocol.common import FIXED, NO_CHANGE, RIGHT, Change, Common
 from fedsage.protocol.exchange import Exchange, add_up
@@ -16,6 +17,7 @@ from fedsage.protocol.holding import checksum_of, first_common, packed, unpacked
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed, in_full, in_sums
+from fedsage.protocol.searching import Search
 from fedsage.protocol.server import Rule, average, server_execution_for_c
 
 
@@ -56,6 +58,7 @@ class ByChanges:
     def __init__(self, exchange: Exchange, rule: Rule) -> None:
         self.exchange, self.rule = exchange, rule
         self.kept: Sequence[OwnerId] = ()  # owners that kept the best φ so far
+        self.search = Search(exchange)
 
     def start(self, classifier: Classifier) -> None:
         """Bring all owners to the start: of the plan, or of where the run was stopped."""
@@ -77,14 +80,19 @@ class ByChanges:
         exchange.guard.held = common
         combine = add_up if self.rule is average else partial(ruled, self.rule, common)
         turn = Turn(t, keep, state_of(common))
-        total = exchange.sum(local_change_c, turn, combine)
-        added = exchange.answered[local_change_c.name]
+        asked = {i: turn for i in holding if i not in self.search.left_out}
+        total = exchange.sum(local_change_c, asked, combine)
+        again = 0
+        added: Sequence[OwnerId] = exchange.answered[local_change_c.name]
+        if hides and discord(common, total):
+            total, added, again = self.search.sum_without(common, turn, total, added)
         if keep:
             self.kept = added
         guide = common.guide(total)
         told = total if hides else for_owners(total)
         self.common = common.after(told, guide)
-        step, whole = news_of(self.common, told, guide), everything(self.common)
+        step = replace(news_of(self.common, told, guide), again=again)
+        whole = everything(self.common)
         news = {i: step if i in holding else whole for i in exchange.owners}
         if hides:  # who added nothing cannot check the sum, and needs the others' word
             news = {i: step for i in added}

@@ -19,11 +19,11 @@ from fedsage.config import Config
 from fedsage.models.optimizer import has_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
+from fedsage.protocol.accord import MOST, most_epochs
 from fedsage.protocol.common import (
     FIXED,
     RIGHT,
     ROOTS,
-    SQUARES,
     Change,
     Common,
     ring_of,
@@ -38,7 +38,7 @@ from fedsage.protocol.guard import (
     too_many_in_all,
 )
 from fedsage.protocol.holding import first_common
-from fedsage.protocol.integer_weights import LEFT, REST, sides
+from fedsage.protocol.integer_weights import LEFT, REST, SQUARES, sides
 from fedsage.protocol.messages import (
     NO_HITS,
     Ask,
@@ -57,8 +57,7 @@ from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
 
-MOST_STEPS = 2**32  # in an epoch: one for each node of a very large graph
-MOST = 2**60  # of a number in a sum: far below what a float can hold
+TRIES = 2**20  # between the draws of two tries of a round; even, as rounds may alternate
 
 
 def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:
@@ -83,23 +82,6 @@ def no_change(common: Common) -> Change:
     return Change(parts, 0, 0, 0, 0)
 
 
-def most_epochs(plan: Plan) -> int:
-    """How many epochs any owner may train for in a round."""
-    return max(plan.config.classifier.local_epochs, plan.config.classifier.small_epochs)
-
-
-def strange_sum(plan: Plan, total: Change, owners: int) -> str | None:
-    """Why no owners' training could give this sum, or None."""
-    if not total.count:
-        return DIVERGED
-    most = 2 * most_epochs(plan) * MOST_STEPS
-    if not 0 < total.count <= owners or not 0 < total.weight < MOST:
-        return f"changes of {total.count} owners, but {owners} answered"
-    if not 1 <= total.steps / total.weight <= most:
-        return "a number of steps that training cannot take"
-    return None
-
-
 def form_of_change(plan: Plan) -> dict[str, Form]:
     """Integers, in parts that the plan knows; second moments are not always present."""
     sizes = sizes_of_parts(first_common(plan, 1, 1.0))
@@ -122,7 +104,7 @@ def strange_change(plan: Plan, owner: OwnerId, turn: Turn, change: Change) -> st
         return "a change that counts for more or less than one owner"
     if weight != (agreed := round(plan.weights.get(owner, weight / 2**FIXED) * 2**FIXED)):
         return f"weight {weight / 2**FIXED:g}, but {agreed / 2**FIXED:g} was agreed"
-    most = 2 * most_epochs(plan) * max(plan.nodes)
+    most = 2 * most_epochs(plan.config) * max(plan.nodes)
     if steps % weight or not 1 <= steps // weight <= most:
         return f"{min(steps // weight, MOST)} steps, but only 1 to {most} are possible"
     return strange_parts(plan, turn.t, change.parts)
@@ -196,7 +178,6 @@ def full_broadcast(plan: Plan, news: News) -> tuple[int, int]:
     after=("receive_change",),
     shapes=form_of_change,
     check=strange_change,
-    check_sum=strange_sum,
     silent=lambda change: not change.count,
     rounds=True,
     sizes=sizes_of_change,
@@ -209,17 +190,17 @@ def local_change_c(owner: DataOwner, turn: Turn) -> Change:
     """Procedure F, then how far it moved φ, as a message."""
     mine = follower(owner)
     common = mine.held(turn.t)
-    mine.trust.start(common, turn.state)
-    if turn.keep:
-        mine.keep(common)
-    update = owner.local_update_c(Ask(turn.t))
+    mine.begin(common, turn)
+    drawn = turn.t + TRIES * turn.again  # another try draws anew
+    update = owner.local_update_c(Ask(drawn))
     if not all(map(all_finite, update.phi.values())):
         return no_change(common)
     if common.looks:
         update = replace(update, moments=moments_of(owner.optimizer, owner.model))
-    stream = generator(owner.seed, "whole numbers", owner.id, turn.t)
+    stream = generator(owner.seed, "whole numbers", owner.id, drawn)
     change = change_of(common, update, owner.steps(turn.t), mine.feedback, stream)
-    return mine.trust.with_proof(common, change)
+    mine.tries[turn.again] = dict(mine.feedback)
+    return mine.trust.with_proof(common, change, turn.again)
 
 
 @procedure(

@@ -23,22 +23,26 @@ from fedsage.protocol.integer_weights import directions
 NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 
 
-def proof_of_change(secret: bytes, common: Common, change: Change) -> int:
-    """The proof of a change, or of a sum of them, that starts from the common state."""
+def proof_of_change(secret: bytes, common: Common, change: Change, again: int = 0) -> int:
+    """The proof of a change, or of a sum of them, that starts from the common state.
+
+    Every try of a round has weights of its own, so that its sums cannot be combined.
+    """
     from fedsage.privacy.proof import proof_of  # cryptography takes time to load
 
     rows = [change.parts[part].reshape(-1).numpy() for part in sorted(change.parts)]
     start = int(checksum_of(common)[:14], 16)
     more = [change.weight, change.steps, change.loss, change.count, start * change.count]
     wide = np.concatenate([row.astype(np.int32) for row in rows])
-    return proof_of(secret, f"round {common.t}", wide, more)
+    about = f"round {common.t}, try {again}"
+    return proof_of(secret, about, wide, more)
 
 
-def check_sum(secret: bytes, common: Common, total: Change) -> None:
+def check_sum(secret: bytes, common: Common, total: Change, again: int = 0) -> None:
     """Refuse a sum that is not that of owners with the same state."""
     from fedsage.privacy.proof import PRIME
 
-    if total.proof % PRIME != proof_of_change(secret, common, total):
+    if total.proof % PRIME != proof_of_change(secret, common, total, again):
         raise PrivacyError(
             f"The sum of round {common.t} is not what the owners added up, or they did not all "
             "start from the same classifier. The server, or something on the way, altered it. "

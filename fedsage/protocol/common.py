@@ -31,10 +31,12 @@ from fedsage.models.optimizer import (
 )
 from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
+from fedsage.protocol.accord import accord_of
 from fedsage.protocol.integer_weights import (
     LEFT,
     REST,
     SPREAD,
+    SQUARES,
     as_weight,
     directions,
     rounded,
@@ -45,7 +47,7 @@ from fedsage.protocol.messages import message
 
 RIGHT = "right/"  # of a large weight: Δᵀ·P, beside Δ·Q
 NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # parts of the server's guide
-SQUARES, ROOTS = "squares", "roots"  # the sizes of parts; second moments
+ROOTS = "roots"  # of second moments, beside the mean squares of parts
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet: numbers have more bits
 ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
 SQUARES_FINENESS = 18  # bits below the square of the largest value
@@ -88,6 +90,7 @@ class Common:
     partners: Parameters  # P: the latest products with Q
     exponents: dict[str, Exponents]  # of units, by part
     usual: float  # how far an owner's change went in the last round, as sent
+    accord: float  # the mean cosine of owners' changes in the last round
     stepping: Lock = field(default_factory=Lock)
     next: WeakValueDictionary[str, Common] = field(default_factory=WeakValueDictionary)
 
@@ -210,6 +213,7 @@ class Common:
             under("left", total.parts),
             self.next_exponents(total),
             self.next_usual(total),
+            accord_of(self, total),
         )
 
     def next_first(self, name: str, new: Tensor, second: Parameters, pace: Pace) -> Tensor:
@@ -246,7 +250,8 @@ class Common:
         mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
         ends = np.cumsum([len(before) for before in self.exponents.values()])
         by_part = zip(self.exponents, np.split(mean, ends[:-1]), strict=True)
-        return math.sqrt(sum(float(ms @ self.heights(part)) for part, ms in by_part))
+        squares = sum(float(ms @ self.heights(part)) for part, ms in by_part)
+        return math.sqrt(max(0.0, squares))  # of a spoiled sum, they may be below zero
 
     def heights(self, part: str) -> np.ndarray:
         """How many numbers each mean square of a part covers; 0 for parts not counted here."""

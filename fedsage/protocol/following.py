@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
+from fedsage.protocol.accord import discord
 from fedsage.protocol.checking import check_guide, check_sum, proof_of_change
-from fedsage.protocol.common import Change, Common
+from fedsage.protocol.common import NO_CHANGE, Change, Common
 from fedsage.protocol.holding import checksum_of, first_common, unpacked
 from fedsage.protocol.mask_messages import Voucher
 from fedsage.protocol.messages import Classifier, message
@@ -29,6 +30,8 @@ class Turn:
     t: int
     keep: bool
     state: str = ""  # where sums are hidden: the checksum of the state to start from
+    again: int = 0  # the how-manieth try of the round, if its sum cannot be right
+    cause: Change = NO_CHANGE  # then: that sum
 
 
 @message
@@ -50,6 +53,7 @@ class News:
     guide: Parameters
     state: str = ""
     vouchers: dict[str, Voucher] = field(default_factory=dict)
+    again: int = 0  # which try of the round the sum is of
 
 
 def turn_of(news: News) -> Turn:
@@ -68,15 +72,32 @@ class Trust:
 
     owner: DataOwner
     what: str
-    proved: tuple[int, bytes] = (-1, b"")  # the last round it added to, and with which secret
+    proved: int = -1  # the last round it added to
+    secrets: dict[int, bytes] = field(default_factory=dict)  # by try: what proved it
 
-    def with_proof(self, common: Common, change: Change) -> Change:
+    def with_proof(self, common: Common, change: Change, again: int = 0) -> Change:
         """A change with a proof that lets owners check the sum, if they share a secret."""
         masks = self.owner.sum_masks
-        self.proved = common.t, masks.common if masks else b""
+        if self.proved != common.t:
+            self.proved, self.secrets = common.t, {}
+        self.secrets[again] = masks.common if masks else b""
         if masks is None:
             return change
-        return replace(change, proof=proof_of_change(masks.common, common, change))
+        return replace(change, proof=proof_of_change(masks.common, common, change, again))
+
+    def check_cause(self, common: Common, turn: Turn) -> None:
+        """Refuse another try of a round whose sum was as usual: two sums tell more than one."""
+        if self.proved != common.t or 0 not in self.secrets or turn.again > 2 * common.owners:
+            raise PrivacyError(
+                f"Round {common.t} was asked for again (try {turn.again}), but this owner took "
+                "no part in the sum that is said to be the cause. Nothing was sent."
+            )
+        check_sum(self.secrets[0], common, turn.cause)
+        if discord(common, turn.cause) is None:
+            raise PrivacyError(
+                f"Round {common.t} was asked for again, but its sum was as usual. Nothing was "
+                "sent."
+            )
 
     def start(self, common: Common, state: str) -> None:
         """Refuse to train from another state than the server says that all hold."""
@@ -89,12 +110,12 @@ class Trust:
 
     def step(self, common: Common, news: News) -> tuple[Common, bool]:
         """The state after a sum, and whether this owner could check it."""
-        t, secret = self.proved
-        added, masks = t == common.t, self.owner.sum_masks
+        added = self.proved == common.t and news.again in self.secrets
+        masks = self.owner.sum_masks
         if masks is None:  # in the open, nobody can check what the server says
             return common.after(news.total, news.guide), added
         if added:
-            check_sum(secret, common, news.total)
+            check_sum(self.secrets[news.again], common, news.total, news.again)
             check_guide(common, news.total, news.guide)
         after = common.after(news.total, news.guide)
         if not added:
@@ -124,6 +145,8 @@ class Follower:
 
     owner: DataOwner
     feedback: Parameters = field(default_factory=dict)
+    tries: dict[int, Parameters] = field(default_factory=dict)  # feedback after each
+    before: Parameters = field(default_factory=dict)  # the feedback at the start of the round
     common: Common | None = None
     kept: tuple[int, Parameters, bool] = (-1, {}, False)  # when φ was best, and that φ
     checked: bool = False  # whether φ follows from sums that this owner could check
@@ -149,6 +172,7 @@ class Follower:
         plan = self.owner.plan
         before, self.checked = self.checked, False
         if news.total.count:
+            self.feedback = self.tries.get(news.again, self.feedback)
             common, self.checked = self.trust.step(self.held(news.t - 1), news)
         elif news.memory:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
@@ -171,6 +195,18 @@ class Follower:
         if after != t:
             raise ProtocolError(f"it did not keep the classifier of round {t - 1}")
         return phi, known
+
+    def begin(self, common: Common, turn: Turn) -> None:
+        """Start a round, or another try of it, from the state that all hold."""
+        self.trust.start(common, turn.state)
+        if turn.keep:
+            self.keep(common)
+        if not turn.again:
+            self.before, self.tries = dict(self.feedback), {}
+            return
+        self.trust.check_cause(common, turn)
+        self.feedback = dict(self.before)
+        self.owner.take_over(common.phi, common.moments)
 
     def keep(self, common: Common) -> None:
         """Keep this φ: it is the best so far."""

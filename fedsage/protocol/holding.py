@@ -15,6 +15,7 @@ from fedsage.config import Config
 from fedsage.models.optimizer import Pace, has_moments
 from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, exponents_for
+from fedsage.protocol.accord import TRAINED
 from fedsage.protocol.common import RIGHT, Common, room
 from fedsage.protocol.integer_weights import (
     LEFT,
@@ -48,8 +49,9 @@ def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: fl
     partners: Parameters = {}
     exponents: dict[str, Exponents] = {}
     common = Common(
-        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents, 0.0
-    )
+        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents, 0.0,
+        TRAINED if plan.start else math.nan,
+    )  # fmt: skip
     for name in large:
         long, short = sides(phi[name].shape)
         stream = plan.stream("directions", name)
@@ -68,7 +70,7 @@ def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: fl
 def packed(common: Common) -> Classifier:
     """The whole state as a message, for owners that were absent and for the disk."""
     numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last,
-               common.usual]  # fmt: skip
+               common.usual, common.accord]  # fmt: skip
     groups: dict[str, Mapping[str, Tensor]] = {
         "first": common.first, "second": common.second, "bases": common.bases,
         "partners": common.partners,
@@ -91,10 +93,10 @@ def checksum_of(common: Common) -> str:
 def unpacked(config: Config, classifier: Classifier) -> Common:
     """The inverse of ``packed``."""
     memory = classifier.moments
-    owners, weight, t, steps, last, usual = memory["numbers"].tolist()
+    owners, weight, t, steps, last, usual, accord = memory["numbers"].tolist()
     exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
     return Common(
         config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
         under("first", memory), under("second", memory), under("bases", memory),
-        under("partners", memory), exponents, usual,
+        under("partners", memory), exponents, usual, accord,
     )  # fmt: skip

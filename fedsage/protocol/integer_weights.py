@@ -26,6 +26,7 @@ FINENESS = 12  # Q is in multiples of 2^-12
 Basis = Int[Tensor, "short rank"]
 BASIS, LEFT = "basis/", "left/"  # Q of a large weight, and Δ·Q
 REST = "rest"  # all small weights, one after the other
+SQUARES = "squares"  # the mean squares of an owner's numbers, by column or small weight
 EXPONENTS = "exponents"  # of the units of columns of Δ·Q, then one for each small weight
 STEPS = 2  # of the search for directions: more steps hardly improve them
 SPREAD = 24  # bits between the units of two columns, so that products stay exact

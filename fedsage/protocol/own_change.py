@@ -12,8 +12,8 @@ from fedsage.errors import ConfigError
 from fedsage.models.optimizer import factored
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode, encode
-from fedsage.protocol.common import FIXED, RIGHT, ROOTS, SQUARES, Change, Common
-from fedsage.protocol.integer_weights import LEFT, REST, tall
+from fedsage.protocol.common import FIXED, RIGHT, ROOTS, Change, Common
+from fedsage.protocol.integer_weights import LEFT, REST, SQUARES, tall
 from fedsage.protocol.messages import ClassifierUpdate
 from fedsage.rng import Stream
 

@@ -116,7 +116,10 @@ class Masks:
 
 def question_of(procedure: Procedure[Any, Any, Any], request: Any) -> str:
     """What a sum is over: the same question in two sums must be put to the same owners."""
-    return f"{procedure.name} {request.t}" if procedure.rounds else procedure.name
+    if not procedure.rounds:
+        return procedure.name
+    again = getattr(procedure.alike(request), "again", 0)  # another try is drawn anew
+    return f"{procedure.name} {request.t}" + (f", try {again}" if again else "")
 
 
 def about(

@@ -202,6 +202,27 @@ def all_get_a_sum_that_nobody_added_to(server: Hostile) -> bool:
     return True
 
 
+def the_round_again_without_cause(server: Hostile) -> bool:
+    """The round once more, as if its sum could not be right, without one owner."""
+    turn = server.turn(server.common)
+    with_all = server.exchange.sum(local_change_c, turn)
+    return is_had_again(server, replace(turn, again=1, cause=with_all))
+
+
+def the_round_again_for_a_made_up_cause(server: Hostile) -> bool:
+    """The same, with a sum that cannot be right because the server altered it."""
+    turn = server.turn(server.common)
+    total = server.exchange.sum(local_change_c, turn)
+    cause = replace(total, parts={name: -one for name, one in total.parts.items()})
+    return is_had_again(server, replace(turn, again=1, cause=cause))
+
+
+def is_had_again(server: Hostile, turn: Turn) -> bool:
+    """Whether the others add up their changes once more."""
+    found = server.exchange.sum(local_change_c, dict.fromkeys(server.others, turn))
+    return found.count == len(server.others)
+
+
 Trick: TypeAlias = Callable[[Hostile], bool]
 TRICKS: tuple[Trick, ...] = (
     others_are_numbed,
@@ -213,6 +234,8 @@ TRICKS: tuple[Trick, ...] = (
     an_owner_named_twice,
     all_are_handed_a_made_up_classifier,
     all_get_a_sum_that_nobody_added_to,
+    the_round_again_without_cause,
+    the_round_again_for_a_made_up_cause,
 )
 ATTEMPT = Attempt(
     "singling-out",

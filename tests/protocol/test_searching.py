@@ -1,0 +1,73 @@
+"""A hostile owner in hidden sums: the sum tells that something is wrong, and who it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsage.audit.attacks.poisoning import Turn as Attack
+from fedsage.audit.attacks.poisoning import by_chance, by_link, by_training, honest
+from fedsage.data.synthetic import synthetic
+from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.simulated import hide_sums
+from fedsage.errors import ProtocolError
+from fedsage.graph.partition import partition
+from fedsage.models.parameters import sha256_of
+from fedsage.protocol.exchange import Exchange
+from fedsage.runs.setup import Setup
+from tests.small import owners_of, small_setup, traffic_of, trained
+
+HOSTILE = 3
+
+
+def five_at(level: str) -> Setup:
+    """Five owners, all much alike."""
+    graph = synthetic(nodes=400, classes=4, features=80, words=8.0, topicality=0.6)
+    parts = partition(graph, 5, "random", 1)
+    how = {"privacy": {"level": level}, "traffic": traffic_of("low-rank", 4)}
+    return small_setup(graph, parts, "none", data={"owners": 5}, **how)
+
+
+@pytest.fixture(scope="module")
+def five() -> Setup:
+    return five_at("sums")
+
+
+def exchange_with(setup: Setup, attack: Attack, least: int = 4) -> Exchange:
+    """Hidden sums of five owners, one of them hostile."""
+    owners = owners_of(setup)
+    hostile = owners[HOSTILE]
+    engine = InProcessEngine(owners, links=lambda i: attack(hostile) if i == HOSTILE else [])
+    engine.min_owners = least
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    return exchange
+
+
+ATTACKS = {
+    "× −30": by_link(-30.0), "× −30, clipped": by_training(-30.0), "× −1": by_link(-1.0),
+    "large random numbers": by_chance,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_owner_is_found_and_named(attack: str, five: Setup) -> None:
+    exchange = exchange_with(five, ATTACKS[attack])
+    outcome = trained(five, exchange, 6)
+    assert [miss.owner for miss in exchange.misses] == [HOSTILE] * 3
+    assert all("mean cosine" in miss.why for miss in exchange.misses)
+    clean = trained(five, exchange_with(five, honest), 6)
+    assert outcome.validation > clean.validation - 0.06  # of 80 nodes, and without its data
+
+
+def test_nothing_changes_if_nobody_is_hostile(five: Setup) -> None:
+    exchange = exchange_with(five, honest)
+    masked = trained(five, exchange, 6)
+    assert not exchange.misses
+    setup = five_at("open")
+    open_run = trained(setup, Exchange(InProcessEngine(owners_of(setup)), setup.plan), 6)
+    assert sha256_of(masked.classifier.phi) == sha256_of(open_run.classifier.phi)
+
+
+def test_a_run_that_needs_all_owners_ends_and_says_because_of_whom(five: Setup) -> None:
+    with pytest.raises(ProtocolError, match=f"Owner {HOSTILE} spoils the sum"):
+        trained(five, exchange_with(five, by_link(-30.0), least=5), 3)

@@ -99,7 +99,7 @@ def freeze(scene: Scene, name: str, seen: Seen) -> None:
 @fault("an owner's process of the run frozen for 20 s", GOES_ON)
 def freeze_job(scene: Scene, name: str, seen: Seen) -> None:
     def told() -> float:
-        seen.status_s = scene.gone(name)
+        seen.status_s = scene.waited_for(name)
         return 20.0 - seen.status_s
 
     frozen(jobs_of(scene.kit(name)), told)

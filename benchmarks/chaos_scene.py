@@ -123,15 +123,17 @@ class Scene:
         return time.monotonic() - begin
 
     def gone(self, name: str, patience: float = 20.0) -> float:
-        """Seconds until a status tells that an owner is not at work, or is waited for."""
+        """Seconds until a status tells that an owner is not at work."""
 
         def told() -> bool:
-            found = self.status(name)
-            one = found.owners.get(name)
-            working = one is not None and one.connected and one.working
-            return one is not None and (not working or name in found.waiting_for)
+            one = self.status(name).owners.get(name)
+            return one is not None and not (one.connected and one.working)
 
         return self.until(told, patience)
+
+    def waited_for(self, name: str, patience: float = 20.0) -> float:
+        """Seconds until a status tells that an owner is waited for."""
+        return self.until(lambda: name in self.status(name).waiting_for, patience)
 
     def back(self, name: str) -> float:
         """Seconds until an owner answers in the run again, or the run is over."""

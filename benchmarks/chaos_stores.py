@@ -36,7 +36,7 @@ def fill(disk: Path) -> Path:
 def full_disk(scene: Scene, name: str, seen: Seen) -> None:
     filler = fill(scene.kit("owner-1").path)
     seen.victim, begin = "owner-1", time.monotonic()
-    seen.status_s = scene.gone("owner-1")
+    seen.status_s = scene.waited_for("owner-1")
     time.sleep(max(0.0, 20.0 - (time.monotonic() - begin)))
     filler.unlink()
     seen.back_s = max(scene.back("owner-1"), scene.goes_on())

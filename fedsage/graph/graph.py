@@ -16,17 +16,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import DataError
-from fedsage.graph.arrays import (
-    checked_features,
-    checked_labels,
-    checked_links,
-    checked_size,
-    chunks,
-    frozen,
-    paired,
-    positions,
-    symmetric,
-)
+from fedsage.graph import arrays
+from fedsage.graph.arrays import chunks, frozen, paired, positions, symmetric
 from fedsage.graph.link_values import NO_VALUES, LinkValues, checked_values
 from fedsage.graph.split import Split, checked_split
 from fedsage.readable import counted, html_table
@@ -73,13 +64,13 @@ class Graph:
             weights: How much each link counts in means over neighbors: positive numbers.
             times: When each link came to be, in days since 2000; NaN where not known.
         """
-        num_nodes = checked_size(x, name)
-        labels, names = checked_labels(y, class_names, num_nodes, name)
-        links = checked_links(edge_index, num_nodes, name)
+        num_nodes = arrays.checked_size(x, name)
+        labels, names = arrays.checked_labels(y, class_names, num_nodes, name)
+        links = arrays.checked_links(edge_index, num_nodes, name)
         values = checked_values(weights, times, links.shape[1], name)
         indptr, indices = symmetric(links, num_nodes)
         return cls(
-            x=checked_features(x, name),
+            x=arrays.checked_features(x, name),
             indptr=frozen(indptr),
             indices=frozen(indices),
             y=frozen(labels),

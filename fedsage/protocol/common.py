@@ -20,15 +20,8 @@ import torch
 from torch import Tensor
 
 from fedsage.config import Config
-from fedsage.models.optimizer import (
-    Pace,
-    expected_change,
-    has_moments,
-    moments_for,
-    next_first,
-    root_of,
-    root_sizes,
-)
+from fedsage.models import optimizer
+from fedsage.models.optimizer import Pace, expected_change, has_moments
 from fedsage.models.parameters import Parameters, sha256_of, under
 from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
 from fedsage.protocol.accord import accord_of
@@ -118,7 +111,7 @@ class Common:
     @cached_property
     def root_sizes(self) -> dict[str, int]:
         """How many roots of second moments there are, by rows and columns of weights."""
-        return root_sizes(self.phi) if has_moments(self.config.classifier) else {}
+        return optimizer.root_sizes(self.phi) if has_moments(self.config.classifier) else {}
 
     def root_units(self, name: str, size: int) -> Exponents:
         """The exponents of the units of some roots, one for each."""
@@ -135,7 +128,7 @@ class Common:
 
     def root(self, name: str) -> Tensor | None:
         """The root of a weight's second moments, corrected for their start at zero."""
-        return root_of(name, self.second, self.phi[name].shape)
+        return optimizer.root_of(name, self.second, self.phi[name].shape)
 
     @cached_property
     def expected(self) -> Parameters:
@@ -166,7 +159,7 @@ class Common:
         found: Parameters = {}
         for name, first in self.first.items():
             if (root := self.root(name)) is not None:
-                found |= moments_for(name, first, root, self.pace)
+                found |= optimizer.moments_for(name, first, root, self.pace)
         return found
 
     def changes_in(
@@ -219,9 +212,9 @@ class Common:
     def next_first(self, name: str, new: Tensor, second: Parameters, pace: Pace) -> Tensor:
         """The first moment of a weight after a round."""
         weight, how = self.phi[name], self.config.classifier
-        root = root_of(name, second, weight.shape)
+        root = optimizer.root_of(name, second, weight.shape)
         assert root is not None  # second moments exist after the first round
-        return next_first(self.first[name], new, weight, root, pace, how)
+        return optimizer.next_first(self.first[name], new, weight, root, pace, how)
 
     def roots_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
         """The roots of second moments in a sum, never zero, since they are divided by."""

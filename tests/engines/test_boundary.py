@@ -35,6 +35,7 @@ NUMBERS = {
     "total",
 }  # fmt: skip
 OF_CHANGES = {
+    "again",
     "keep",
     "proof",
     "owners",

@@ -104,16 +104,11 @@ def form_of_update(plan: Plan) -> dict[str, Form]:
 def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
     """How far φ_i is from the broadcast φ, and how large the moments are."""
     first, second = (
-        norm_of(
-            {name: moment for name, moment in update.moments.items() if name.endswith(kind)}
-        )
+        norm_of({name: m for name, m in update.moments.items() if name.endswith(kind)})
         for kind in (".exp_avg", ".exp_avg_sq")
     )
-    return {
-        UPDATE: distance_of(update.phi, phi),
-        "first moments": first,
-        "second moments": math.sqrt(second),
-    }
+    moved = distance_of(update.phi, phi)
+    return {UPDATE: moved, "first moments": first, "second moments": math.sqrt(second)}
 
 
 def words_of_update(config: Config) -> str:

@@ -147,12 +147,7 @@ def is_tensor(kind: Any) -> bool:
     )
 
 
-@cache
-def field_types(kind: type) -> dict[str, Any]:
-    """The type of every field of a message."""
-    return get_type_hints(kind)
-
-
+field_types = cache(get_type_hints)  # the type of every field of a message
 KINDS = {
     torch.float32: "F32", torch.float64: "F64",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",

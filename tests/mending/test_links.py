@@ -97,7 +97,7 @@ def test_every_remote_neighbor_is_in_one_group_at_two_owners(
     for owner in linked(graph, parts):
         sets = list(members(owner).values())
         together = [u for nodes in sets for u in nodes]
-        assert len(together) == len(set(together)) == len(work(owner).ends.names)
+        assert len(together) == len(set(together)) == (work(owner).ends.whose >= 0).sum()
         for nodes in sets:
             assert len({whose[u] for u in nodes} - {owner.id}) >= 2
 
@@ -457,14 +457,6 @@ def test_nodes_whose_neighbors_look_alike_are_summed_together() -> None:
     nodes = np.arange(4)
     group = safe_groups(nodes, nodes, nodes, x, NO_GUESS[:4], 2)
     assert group[0] == group[2] != group[1] == group[3]
-
-
-def test_three_neighbors_of_one_node_are_summed_together() -> None:
-    here, there = np.array([[0, 0, 0, 1, 1, 1], [0, 1, 2, 3, 4, 5]])
-    owner, x = np.array([0, 1, 2, 0, 1, 0]), np.eye(2, dtype=np.float32)
-    group = safe_groups(here, there, owner, x, NO_GUESS[:2], 2)
-    assert (group[:3] == group[0]).all() and (group[3:] == group[3]).all()
-    assert group[0] != group[3]
 
 
 def test_nodes_whose_neighbors_may_have_one_class_are_summed_together() -> None:

@@ -102,10 +102,6 @@ def grouped(remote: Remote, at_least: int) -> NodeIds:
     draws = generator(0, "order of remote nodes")  # the same groups after a restart
     pairs = ranked(remote, with_common_neighbors(remote.near))
     groups.join(pairs, lambda one, other: one + other <= at_least)
-    # A third neighbor of one node: the mean over all three is exact for that node.
-    groups.join(
-        pairs, lambda one, other: min(one, other) < at_least and one + other < 2 * at_least
-    )
     for _ in range(PASSES):
         free = np.flatnonzero(groups.sizes() < at_least)
         pairs = ranked(remote, looking_alike(remote, free, draws))

@@ -16,7 +16,7 @@ from fedsage.graph.feature_forms import FeatureForm, lengths_of
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 MOSTLY = 0.25  # words: no larger share of the values differs from zero
-SHORTEST, LONGEST = 0.4, 2.0  # of the mean length: a sum of such rows is near none of them
+SHORTEST, LONGEST = 0.6, 2.0  # of the mean length: a sum of such rows is near none of them
 
 
 def words_from(x: NodeFeatures, form: FeatureForm) -> int:

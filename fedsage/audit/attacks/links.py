@@ -11,6 +11,7 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.audit.scores import auc_of
 from fedsage.graph.graph import Graph
 from fedsage.models.classifier import build
+from fedsage.protocol.procedures import in_private
 from fedsage.rng import Stream
 from fedsage.shapes import Array
 
@@ -29,6 +30,8 @@ ATTEMPT = Attempt(
 @attack("links")
 def links(case: Case) -> Finding:
     """Are these two nodes linked? By how similar their rows and their predictions are."""
+    if in_private(case.plan.config):
+        return ATTEMPT.not_run("no link enters the training of a private run")
     model = build(case.plan.shape, case.phi, "cpu", "torch")
     alone, both = [], []
     for i in case.attacked:

@@ -92,7 +92,7 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
     config = load_config(preset="paper")
     assert config.model.model_dump() == {
         "backbone": "graphsage", "widths": (64, 32), "head": "l2", "norm": "none",
-        "dropout": 0.0, "heads": 4, "steps": 10, "teleport": 0.1,
+        "dropout": 0.0, "heads": 4, "steps": 10, "teleport": 0.1, "share": 0.5,
     }  # fmt: skip
     assert config.classifier.model_dump() == {
         "rounds_c": 50, "local_epochs": 1, "small_epochs": 1, "batch_size": 64, "min_steps": 1,

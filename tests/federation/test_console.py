@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from fedsage.cli.steering import go_on, leave, pause
 from fedsage.config import Config
 from fedsage.errors import ConfigError, ProtocolError
+from fedsage.federation import look
 from fedsage.federation.consent import Terms, asked_of, decision_on
 from fedsage.federation.console import Console
 from fedsage.federation.kit import Kit
@@ -251,6 +253,28 @@ def test_a_paused_owner_holds_a_new_round_and_one_that_left_answers_no_more(
     with pytest.raises(ConfigError, match="left r already"):
         steer(tmp_path, "r", "go on")
     Steering(tmp_path, "other").heed(Ask(0))
+
+
+def test_an_owner_steers_its_part_by_command_too(
+    owner: Kit, coordinator: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kit, file in ((owner, "fed_client.json"), (coordinator, "fed_admin.json")):
+        (kit.path / "startup").mkdir()
+        (kit.path / "startup" / file).touch()
+    monkeypatch.setattr(look, "seen_here", lambda kit: status(kit, RUN))
+    pause(owner.path)
+    assert wish_of(owner.ours, RUN) == "pause"
+    go_on(owner.path)
+    assert wish_of(owner.ours, RUN) == "go on"
+    leave(owner.path, yes=True)
+    assert wish_of(owner.ours, RUN) == "leave"
+    with pytest.raises(ConfigError, match="left for good"):
+        go_on(owner.path)
+    with pytest.raises(ConfigError, match="only owners pause or leave"):
+        pause(coordinator.path)
+    monkeypatch.setattr(look, "seen_here", lambda kit: status(kit, None))
+    with pytest.raises(ConfigError, match="No run is in progress"):
+        pause(owner.path)
 
 
 def shoot(tab: object, name: str) -> None:

@@ -142,13 +142,20 @@ def draw_counts(axis: Any, counts: Sequence[Sequence[int]]) -> None:
         one.set_major_locator(MaxNLocator(integer=True))
 
 
+def columns_for(names: Sequence[str], panels: int) -> int:
+    """How many names fit side by side under panels; a panel has room for 60 characters."""
+    handle = 6  # characters that a line and the space around it take
+    return max(1, 60 * panels // (max(map(len, names)) + handle))
+
+
 def add_legends(figure: Any, axes: Sequence[Any], panels: Sequence[Panel]) -> None:
     """One legend under all panels if they show the same names, else one in each."""
     names = panels[0].names
     if names and all(panel.names == names for panel in panels):
         figure.legend(
             *axes[0].get_legend_handles_labels(), loc="outside lower center",
-            ncols=min(len(names), 4 * len(panels)), frameon=False, fontsize="small",
+            ncols=min(len(names), columns_for(names, len(panels))), frameon=False,
+            fontsize="small",
             columnspacing=1.2,
         )  # fmt: skip
         return

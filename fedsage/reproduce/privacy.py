@@ -19,7 +19,7 @@ from fedsage.reproduce.studies import (
 )
 from fedsage.reproduce.tables import Table, TableRow, paired_difference
 
-EPSILONS = (1.0, 4.0, 8.0)
+EPSILONS = (1, 4, 8)
 OPEN = "none"  # in place of ε: FedSage+ without privacy, on the same owners and splits
 WHERE = {"global": "whole graph", "local": "at the owners"}
 NOTE = (

@@ -175,6 +175,10 @@ def init(
             metavar="ROWS", min=1, help="show only words that so many rows have (default: 8)"
         ),
     ] = None,
+    empty: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="a word that means an empty cell; may be repeated"),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="replace the file if it exists")
     ] = False,
@@ -191,7 +195,7 @@ def init(
         raise ConfigError(f"{path} already exists. Add --force to replace it.")
     ends = source_column, target_column
     named = Named(id_column, label_column, *ends, weight_column, time_column)
-    guess = guess_schema(folder, named, at_least or FEWEST)
+    guess = guess_schema(folder, named, at_least or FEWEST, empty or ())
     try:
         write_schema(guess.schema, path, guess.notes)
     except OSError as error:

@@ -10,11 +10,9 @@ import numpy as np
 from fedsage.data.owned import Owned
 from fedsage.tables.feature import FEWEST
 from fedsage.tables.kinds import kind_of
+from fedsage.tables.kinds.numbers import stand_ins
 from fedsage.tables.tables import Tables
 
-STAND_INS = (-1.0, -9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0)  # for empty cells
-SHARE = 0.01  # of the rows: what is rarer may be a real value
-BEYOND = 5  # a large stand-in is this many times any other value
 SHOWN = 3  # names in a line
 
 
@@ -100,19 +98,13 @@ def stand_ins_in(tables: Tables) -> list[str]:
     for feature, values, _ in tables.held():
         if feature.kind != "number":
             continue
-        filled = values[~np.isnan(values)]
-        for value in STAND_INS:
-            count, others = int((filled == value).sum()), filled[filled != value]
-            if count < max(FEWEST, SHARE * len(filled)) or not len(others):
-                continue
-            far = others.min() >= 0 if value < 0 else others.max() * BEYOND < value
-            if far:
-                side = "below 0" if value < 0 else "nearly as large"
-                found.append(
-                    f"column {feature.name} is {value:g} in {count:,} rows, and no other value "
-                    f"is {side}. If it means an empty cell, add \"{value:g}\" to 'empty' in "
-                    'the schema, and give the column missing = "mean".'
-                )
+        for value, count in stand_ins(values[~np.isnan(values)]).items():
+            side = "below 0" if value < 0 else "nearly as large"
+            found.append(
+                f"column {feature.name} is {value:g} in {count:,} rows, and no other value "
+                f"is {side}. If it means an empty cell, add \"{value:g}\" to 'empty' in "
+                'the schema, and give the column missing = "mean".'
+            )
     return found
 
 

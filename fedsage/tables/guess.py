@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,13 +34,19 @@ class Guess:
     said: list[str] = field(default_factory=list)  # how columns with a meaning were found
 
 
-def guess_schema(folder: Path | str, named: Named | None = None, fewest: int = FEWEST) -> Guess:
+def guess_schema(
+    folder: Path | str,
+    named: Named | None = None,
+    fewest: int = FEWEST,
+    empty: Sequence[str] = (),
+) -> Guess:
     """A schema for the tables in ``folder``.
 
     Args:
         folder: Holds one owner's tables.
         named: The columns that hold ids, classes and ends of links, as far as they are known.
         fewest: A word in fewer rows than this is not shown in the schema.
+        empty: What counts as an empty cell besides the usual words.
     """
     folder = Path(folder)
     problems = Problems(str(folder))
@@ -47,11 +54,16 @@ def guess_schema(folder: Path | str, named: Named | None = None, fewest: int = F
     problems.raise_if_any()
     assert nodes is not None  # or there was a problem
     uses = find_uses(nodes, links, named or Named())
-    guess = guess_features(nodes, features, uses, fewest)
+    marks = tuple(dict.fromkeys([*EMPTY, *empty]))
+    guess = guess_features(nodes, features, uses, fewest, empty=marks)
     used = (uses.source, uses.target, uses.weight, uses.time)
     unused = without(list(links.columns), *used) if links else []
     if unused:
-        guess.said.append(f"links: {', '.join(unused)} ignored, only {used_of(uses)} are used")
+        flags = [f"--{key}-column" for key in OF_LINKS if not getattr(uses, key)]
+        more = f" ({' and '.join(flags)} would use one)" if flags else ""
+        guess.said.append(
+            f"links: {', '.join(unused)} ignored, only {used_of(uses)} are used{more}"
+        )
     return replace(guess, schema=replace(guess.schema, ignored_in_edges=tuple(unused)))
 
 
@@ -75,14 +87,19 @@ def guess_from(
 
 
 def guess_features(
-    nodes: Cells, features: Cells | None, uses: Uses, fewest: int, wary: bool = True
+    nodes: Cells,
+    features: Cells | None,
+    uses: Uses,
+    fewest: int,
+    wary: bool = True,
+    empty: tuple[str, ...] = EMPTY,
 ) -> Guess:
     """A schema once it is known which columns hold ids and classes.
 
     Columns that would leak are left out if it is ``wary``.
     """
     silent = Problems("guess")
-    columns = {name: column_of(nodes, name, silent, EMPTY) for name in nodes.columns if name}
+    columns = {name: column_of(nodes, name, silent, empty) for name in nodes.columns if name}
     label, ids = columns.get(uses.label), columns.get(uses.id)
     found: list[Feature] = []
     ignored: list[str] = []
@@ -126,6 +143,7 @@ def guess_features(
         target=uses.target,
         weight=uses.weight,
         time=uses.time,
+        empty=empty,
         unlisted_classes="other" if rare else "refused",
         unlisted_sparse="dropped" if scarce else "refused",
     )

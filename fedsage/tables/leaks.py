@@ -39,7 +39,8 @@ def is_id(column: Column) -> bool:
     numbers = np.sort(column.numbers()[column.filled])
     if (numbers != np.round(numbers)).any():  # words among them
         return called and not np.isfinite(numbers).all()
-    counts_rows = len(numbers) >= ENOUGH and bool((np.diff(numbers) == 1).all())
+    steps = np.diff(numbers)
+    counts_rows = len(numbers) >= ENOUGH and bool((steps == steps[0]).all())
     return counts_rows or (called and len(numbers) > 2)
 
 

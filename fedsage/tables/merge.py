@@ -14,9 +14,9 @@ from fedsage.tables.kinds.words import complete
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import OF_LINKS, Schema
 
-SAME = ("id", "label", "source", "target", "empty")  # must be the same for all owners
+SAME = ("id", "label", "source", "target")  # must be the same for all owners
 FORGIVING = ("refused", "mean", "indicator", "unknown")  # a later one accepts more tables
-SAME_IN_FEATURE = ("scaling", "since", "cyclic", "columns")
+SAME_IN_FEATURE = ("scaling", "since", "cyclic", "columns", "range")
 JOINED_IN_FEATURE = ("formats", "yes", "no")
 
 
@@ -35,7 +35,7 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
     ignores, or does not have, is ignored. Raises if owners contradict each other, with a line
     for each column.
     """
-    problems = Problems("The schemas")
+    problems = Problems("The set of schemas")
     said: list[str] = []
     every = list(schemas.values())
     top = {key: agreed(key, pairs(schemas, key), key, problems) for key in SAME}
@@ -70,11 +70,22 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
         unlisted_classes=unlisted,
         unlisted_sparse=lenient("unlisted_sparse", every, "dropped"),
         links="known" if any(one.links == "known" for one in every) else "own",
+        empty=merged_empty(schemas, said),
         shared="same" if any(one.shared == "same" for one in every) else "apart",
         **top,
         **of_links,
     )
     return Merged(schema, said)
+
+
+def merged_empty(schemas: Mapping[str, Schema], said: list[str]) -> tuple[str, ...]:
+    """What counts as an empty cell for any owner."""
+    words = united(one.empty for one in schemas.values())
+    for word in words:
+        named = [file for file, one in schemas.items() if word in one.empty]
+        if len(named) < len(schemas):
+            said.append(f"empty: '{word}' counts as an empty cell, because {named[0]} says so")
+    return tuple(words)
 
 
 def merged_values(

@@ -48,7 +48,7 @@ def read_folder(folder: Path, problems: Problems, links_needed: bool = True) -> 
         raise DataError(f"{folder} is not a folder. Give the folder that holds nodes.csv.")
     source = read_source(folder / SOURCE, problems)
     if source.url:
-        return read_database(source, problems)
+        return read_database(source, folder, problems)
     paths = [
         find_table(folder, "nodes", problems),
         find_table(folder, "edges", problems, links_needed),
@@ -101,7 +101,7 @@ def check_layout(content: Mapping[str, Any], problems: Problems) -> None:
         problems.add("source", f"{SOURCE}, encoding", what, remedy)
 
 
-def read_database(source: Source, problems: Problems) -> Three:
+def read_database(source: Source, folder: Path, problems: Problems) -> Three:
     """The tables that the queries give, through SQLAlchemy (the extra ``sql``)."""
     try:
         import sqlalchemy
@@ -114,7 +114,7 @@ def read_database(source: Source, problems: Problems) -> Three:
     found: dict[str, Cells] = {}
     table = "url"
     try:
-        engine = sqlalchemy.create_engine(with_secrets(source.url))
+        engine = sqlalchemy.create_engine(in_folder(with_secrets(source.url), folder))
         try:
             with engine.connect() as connection:
                 for table, query in source.queries.items():
@@ -128,6 +128,19 @@ def read_database(source: Source, problems: Problems) -> Three:
         remedy = "Correct the query, or check the address and whether the server is up."
         problems.add("database", f"{SOURCE}, {table}", f"failed ({reason[:300]})", remedy)
     return found.get("nodes"), found.get("edges"), found.get("features")
+
+
+def in_folder(url: str, folder: Path) -> str:
+    """The address; the name of an SQLite file is relative to the owner's folder."""
+    begin, _, name = url.partition(":///")
+    if begin.partition("+")[0] != "sqlite" or not name or name.startswith((":", "file:")):
+        return url
+    path = folder.resolve() / name.partition("?")[0]
+    if not path.is_file():
+        raise DataError(
+            f"{SOURCE} names the SQLite file {path}, which is not there. Correct its url."
+        )
+    return f"{begin}:///{folder.resolve() / name}"
 
 
 def with_secrets(url: str) -> str:

@@ -20,14 +20,16 @@ CLASS_NAMES = (
 )  # fmt: skip
 PAIRS = (
     ("source", "target"), ("from", "to"), ("src", "dst"), ("head", "tail"), ("a", "b"),
-    ("u", "v"),
+    ("u", "v"), ("von", "nach"), ("von", "zu"),
 )  # fmt: skip
 VALUE_NAMES = {
     "weight": ("weight", "weights", "gewicht", "poids", "peso", "strength"),
-    "time": ("time", "date", "datum", "day", "timestamp", "since", "when"),
+    "time": ("time", "date", "datum", "day", "timestamp", "since", "when", "seit"),
 }
 MOST_CLASSES = 50
-ID_NAME = re.compile(r"(^|[_\W])(id|ids|nr|no|key|uuid|guid|mrn|index)$|[a-z](Id|ID|Nr|No)$")
+ID_NAME = re.compile(
+    r"(?i:(^|[_\W])(id|ids|nr|no|key|uuid|guid|mrn|index)$|nummer$)|[a-z](Id|ID|Nr|No)$"
+)
 MOST_OF = 0.5  # the share of link ends that must be ids
 NEARLY_ALL = 0.95
 

@@ -198,8 +198,13 @@ def test_tables_come_from_an_sqlite_file(plain: Path) -> None:
         for words in MADE:
             connection.execute(words.format(real="real"))
     connection.close()
-    (folder / "source.toml").write_text(f'url = "sqlite:///{folder}/ward.db"{QUERIES}')
-    assert same(folder, plain)
+    for path in (folder / "ward.db", "ward.db"):  # its name, or where it is
+        (folder / "source.toml").write_text(f'url = "sqlite:///{path}"{QUERIES}')
+        assert same(folder, plain)
+    (folder / "source.toml").write_text(f'url = "sqlite:///other.db"{QUERIES}')
+    with pytest.raises(DataError, match=r"the SQLite file .*other.db, which is not there"):
+        read_tables(folder)
+    assert not (folder / "other.db").exists()
     (folder / "source.toml").write_text(
         f'url = "sqlite:///{folder}/ward.db"{QUERIES.replace("met", "meets")}'
     )

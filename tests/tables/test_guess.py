@@ -142,6 +142,39 @@ def test_columns_that_give_the_class_away_are_ignored_and_named(tmp_path: Path) 
     assert "gives the class away: it tells it in 100.0% of the rows" in guess.seen["icd"]
 
 
+def test_ids_are_known_by_name_in_any_case_and_by_even_steps(tmp_path: Path) -> None:
+    draws = generator(1, "guess")
+    columns = {
+        "id": ids(),
+        "MRN": [str(v) for v in draws.permutation(90_000)[:NUM]],
+        "Fallnummer": [str(v) for v in draws.permutation(90_000)[:NUM]],
+        "slot": [str(400 + 25 * i) for i in range(NUM)],
+        "cells": [str(v) for v in draws.permutation(90_000)[:NUM]],
+    }
+    guess = guess_schema(write(tmp_path, columns))
+    assert guess.schema.ignored == ("MRN", "Fallnummer", "slot")
+    assert list(kinds(guess)) == ["cells"]
+
+
+def test_what_may_mean_an_empty_cell_is_told_and_can_be_said(tmp_path: Path) -> None:
+    pulse = [("-9", "-99", "60")[i % 4] if i % 4 < 2 else str(60 + i) for i in range(NUM)]
+    columns = {"id": ids(), "pulse": pulse, "smoker": ["ja", "nein", "k.A."] * 20}
+    folder = write(tmp_path, columns)
+    guess = guess_schema(folder)
+    assert kinds(guess) == {"pulse": "number", "smoker": "category"}
+    assert "-9 in 15 rows is far from all others: if it means an empty cell, init again with " \
+        "--empty -9" in guess.seen["pulse"]  # fmt: skip
+    assert "--empty -99" in guess.seen["pulse"]
+    assert guess.seen["smoker"].endswith(
+        "yes, no and 'k.A.': if it means an empty cell, init again with --empty k.A."
+    )
+    guess = guess_schema(folder, empty=("-9", "-99", "K.A."))
+    assert kinds(guess) == {"pulse": "number", "smoker": "boolean"}
+    assert [f.missing for f in guess.schema.columns] == ["mean", "mean"]
+    write_schema(guess.schema, folder / "schema.toml")
+    assert np.isnan(read_tables(folder).numbers).sum(axis=0).tolist() == [30, 20]
+
+
 cells = {
     "numbers": st.sampled_from(["1", "2.5", "-3", "1e3", "0", "1e39", "-9"]),
     "counts": st.integers(0, 1000).map(str),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedsage.errors import DataErrors
@@ -71,11 +73,10 @@ def test_contradictions_are_named_column_by_column() -> None:
             Feature("age", "category", categories=("old",)),
             Feature("ward", "category", categories=("north",)),
             Feature("visits", "count", scaling="none"),
-            Feature("code", "number"),
+            Feature("code", "number", range=(0.0, 9.0)),
         ),
         ("flu",),
         id="pid",
-        empty=("-9",),
     )
     with pytest.raises(DataErrors) as caught:
         merge_schemas({"a.toml": A, "c.toml": other})
@@ -84,7 +85,13 @@ def test_contradictions_are_named_column_by_column() -> None:
     assert "- id: is 'id' in a.toml and 'pid' in c.toml. Make it the same" in text
     assert "- column age: the kind is 'number' in a.toml and 'category' in c.toml." in text
     assert "- column visits: scaling is 'standard' in a.toml and 'none' in c.toml." in text
-    assert "- empty: is [NA, N/A," in text and "[-9] in c.toml" in text
+    assert "- column code: range is [] in a.toml and [0.0, 9.0] in c.toml." in text
+
+
+def test_what_is_empty_for_one_owner_is_empty_for_all() -> None:
+    merged = merge_schemas({"a": A, "b": replace(A, empty=(*A.empty, "-9"))})
+    assert merged.schema.empty == (*A.empty, "-9")
+    assert merged.said == ["empty: '-9' counts as an empty cell, because b says so"]
 
 
 def test_owners_see_what_differs_but_not_the_words() -> None:

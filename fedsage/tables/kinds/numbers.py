@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +12,15 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from fedsage.shapes import Array
-from fedsage.tables.feature import Feature, KindName, Setting, limits, names_of, one_of
+from fedsage.tables.feature import (
+    FEWEST,
+    Feature,
+    KindName,
+    Setting,
+    limits,
+    names_of,
+    one_of,
+)
 from fedsage.tables.kinds.base import Guessed, Kind, marked, missing_in, scaled, with_mark
 from fedsage.tables.problems import all_alike
 
@@ -21,6 +30,9 @@ if TYPE_CHECKING:
 LARGEST = float(np.finfo(np.float32).max)
 FEW = 10  # whole numbers with at most this many values may be codes
 CODES = "a category, if these numbers are codes"
+STAND_INS = (-1.0, -9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0)  # for empty cells
+SHARE = 0.01  # of the rows: a stand-in that is rarer may be a real value
+BEYOND = 5  # a large stand-in is this many times any other value
 LONG_TAIL = 10  # times the median: where the largest is beyond, counts are likely
 YES = ("1", "yes", "y", "true", "t", "ja", "j", "wahr", "oui", "vrai", "si", "sí", "sì")
 NO = ("0", "no", "n", "false", "f", "nein", "falsch", "non", "faux")
@@ -75,7 +87,27 @@ class Number(Kind):
         codes = 2 < len(np.unique(numbers)) <= FEW and (numbers == np.round(numbers)).all()
         note = CODES if codes else ""
         seen += f"; {CODES}" if codes else ""
+        for value, count in stand_ins(numbers).items():
+            seen += (
+                f"; {value:g} in {count:,} rows is far from all others: {again(f'{value:g}')}"
+            )
         return Guessed(Feature(column.name, "number", missing=missing), seen, note)
+
+
+def stand_ins(numbers: Float64[Array, " filled"]) -> dict[float, int]:
+    """Numbers that may stand for empty cells, with their counts: frequent, and far away."""
+    others = numbers[~np.isin(numbers, STAND_INS)]
+    if not len(others):
+        return {}
+    far = [s for s in STAND_INS if (others.min() >= 0 if s < 0 else others.max() * BEYOND < s)]
+    counts = {value: int((numbers == value).sum()) for value in far}
+    enough = max(FEWEST, SHARE * len(numbers))
+    return {value: count for value, count in counts.items() if count >= enough}
+
+
+def again(word: str) -> str:
+    """What to do with a word that may stand for an empty cell."""
+    return f"if it means an empty cell, init again with --empty {shlex.quote(word)}"
 
 
 def only_numbers(column: Column) -> Float64[Array, " filled"] | None:

@@ -27,6 +27,7 @@ from fedsage.tables.feature import (
     whole,
 )
 from fedsage.tables.kinds.base import Guessed, Kind
+from fedsage.tables.kinds.numbers import NO, YES, again
 from fedsage.tables.problems import Problems
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Category(Kind):
             unlisted="other" if rare else "refused",
         )
         seen += f", {empty:,} empty" if empty else ""
+        if word := beside_truth(list(counts)):
+            seen += f"; yes, no and '{word}': {again(word)}"
         return Guessed(complete(feature), seen, "of one owner: data merge adds the others'")
 
 
@@ -165,6 +168,13 @@ class Text(Kind):
     def guess(self, column: Column, fewest: int) -> Guessed | None:
         """Never: whether texts may be used, and hold no names, only the owner knows."""
         return None
+
+
+def beside_truth(words: Sequence[str]) -> str:
+    """The one word that stands beside words for yes and no, if there is just one."""
+    others = [word for word in words if word.lower() not in (*YES, *NO)]
+    both = all(any(word.lower() in known for word in words) for known in (YES, NO))
+    return others[0] if both and len(others) == 1 else ""
 
 
 def complete(feature: Feature) -> Feature:

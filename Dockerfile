@@ -18,6 +18,6 @@ VOLUME /kit
 EXPOSE 8102
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=20s --start-period=90s --retries=3 \
-  CMD ["python", "-m", "fedsage.federation.service", "/kit"]
+  CMD ["python", "-m", "fedsage.federation.processes.service", "/kit"]
 ENTRYPOINT ["fedsage", "federation"]
 CMD ["start", "/kit", "--foreground"]

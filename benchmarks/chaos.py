@@ -32,7 +32,7 @@ from chaos_scene import PATIENCE, Coordinator, Disks, Scene, prepared, quiet
 from links import Network, Proxy
 
 from fedsage.config import Config, load_config
-from fedsage.federation.rehearse import rehearsal
+from fedsage.federation.coordinator.rehearse import rehearsal
 from fedsage.files import write_atomically, write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.execute import run_config

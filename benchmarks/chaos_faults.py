@@ -19,8 +19,8 @@ from chaos_scene import (
 )
 from links import Link
 
-from fedsage.federation.operate import start, stop
-from fedsage.federation.processes import process_of
+from fedsage.federation.processes.process_ids import process_of
+from fedsage.federation.processes.start import start, stop
 
 REJOINS, GOES_ON, NEW_JOB = "rejoins by itself", "goes on", "goes on as a new job"
 

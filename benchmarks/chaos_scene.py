@@ -17,10 +17,10 @@ import psutil
 from hostile_owner import make_hostile
 from links import Link, Network, Proxy, connect_to
 
-from fedsage.federation.kit import OWNER, Kit, federation_of, open_kit
-from fedsage.federation.look import seen_here
-from fedsage.federation.processes import process_of
-from fedsage.federation.status import Status
+from fedsage.federation.kits.kit import OWNER, Kit, federation_of, open_kit
+from fedsage.federation.processes.process_ids import process_of
+from fedsage.federation.status.from_kit import seen_here
+from fedsage.federation.status.status import Status
 
 FAST = 1000.0  # Mbit/s of a link that nobody disturbs
 PATIENCE = 240.0  # seconds after which something hangs

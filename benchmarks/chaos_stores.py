@@ -14,7 +14,7 @@ from chaos_faults import GOES_ON, REJOINS, Cause, Seen, fault
 from chaos_scene import PATIENCE, Scene, family, killed, quiet
 from hostile_owner import ORDER
 
-from fedsage.federation.operate import start, stop
+from fedsage.federation.processes.start import start, stop
 
 WAITS = "waits, and goes on when there is room"
 WRONG_CLOCK = "LD_PRELOAD", "CLOCK_OFF"

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 
 from fedsage.config import Config, load_config
-from fedsage.federation.rehearse import rehearsal
-from fedsage.federation.rundir import run_into
+from fedsage.federation.coordinator.rehearse import rehearsal
+from fedsage.federation.coordinator.run_folder import run_into
 from fedsage.files import write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine

@@ -17,7 +17,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
-from fedsage.federation.kit import Kit
+from fedsage.federation.kits.kit import Kit
 from fedsage.federation.nvflare_engine import FRAME
 from fedsage.files import write_json
 

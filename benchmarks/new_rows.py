@@ -25,8 +25,8 @@ from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.models.subspace import random_basis, reconstructions
 from fedsage.rng import generator
-from fedsage.runs.answering import Answering
 from fedsage.runs.new_nodes import answers_for_new
+from fedsage.runs.stored_graph import Answering
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import Schema, schema_of
 from fedsage.tables.tables import Scale

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.config import load_config
-from fedsage.federation.site import JOINING
+from fedsage.federation.owner.site import JOINING
 from fedsage.mending.way import WAYS
 from fedsage.methods import METHODS
-from fedsage.protocol.masking import make_keys
+from fedsage.protocol.hidden_sums.owner import make_keys
 from fedsage.protocol.messages import MESSAGES, Ask
 from fedsage.protocol.procedures import Procedure, in_full, in_whole_numbers, procedures_in
 from fedsage.runs.setup import TRAINING

@@ -31,9 +31,9 @@ from fedsage.cli.progress import announce_compiling, rounds
 from fedsage.cli.run import num_rounds
 from fedsage.config import Config
 from fedsage.errors import FedSageError
-from fedsage.federation.kit import Kit, federation_of
-from fedsage.federation.rehearse import rehearsal
-from fedsage.federation.rundir import run_into
+from fedsage.federation.coordinator.rehearse import rehearsal
+from fedsage.federation.coordinator.run_folder import run_into
+from fedsage.federation.kits.kit import Kit, federation_of
 from fedsage.files import write_json
 from fedsage.machine import commit, machine, versions
 

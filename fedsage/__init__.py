@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.models.train import LocalTerm as LocalTerm
-    from fedsage.protocol.averaging import ByModels as ByModels
+    from fedsage.protocol.changes.server import ByModels as ByModels
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import Summed as Summed
     from fedsage.protocol.procedures import procedure as procedure
     from fedsage.protocol.server import aggregation_rule as aggregation_rule
+    from fedsage.runs.compare import compare as compare
     from fedsage.runs.comparison import Comparison as Comparison
     from fedsage.runs.comparison import Difference as Difference
     from fedsage.runs.events import Event as Event
     from fedsage.runs.events import HistoryLine as HistoryLine
-    from fedsage.runs.repeat import compare as compare
     from fedsage.runs.result import History as History
     from fedsage.runs.result import RunResult as RunResult
     from fedsage.runs.result import load_result as load_result
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 HOME = {
     "Ask": "fedsage.protocol.messages",
     "Backbone": "fedsage.models.backbone",
-    "ByModels": "fedsage.protocol.averaging",
+    "ByModels": "fedsage.protocol.changes.server",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",
@@ -93,7 +93,7 @@ HOME = {
     "Summed": "fedsage.protocol.procedures",
     "aggregation_rule": "fedsage.protocol.server",
     "backbone": "fedsage.models.backbone",
-    "compare": "fedsage.runs.repeat",
+    "compare": "fedsage.runs.compare",
     "fedsage": "fedsage.methods",
     "load": "fedsage.data.load",
     "load_graph": "fedsage.data.npz",

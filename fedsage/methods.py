@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
-from fedsage.protocol.averaging import ByModels, averaging_of
+from fedsage.protocol.changes.server import ByModels, averaging_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner

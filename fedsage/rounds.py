@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from fedsage.protocol.averaging import ByChanges, ByModels
+from fedsage.protocol.changes.server import ByChanges, ByModels
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner

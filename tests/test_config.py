@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedsage
-from fedsage.cli.given import read_assignments, read_toml
+from fedsage.cli.given_settings import read_assignments, read_toml
 from fedsage.cli.settings import toml_lines
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
@@ -121,7 +121,7 @@ OTHERS = {
         "words",
     ),  # where a name means something else, or a study fixes what it is about
     ("bench/runs.py", "two_at_a_time", "owners"),
-    ("federation/operate.py", "start", "wait"),
+    ("federation/processes/start.py", "start", "wait"),
     ("bench/scale.py", "Case", "method"),
     ("cli/reproduce.py", "reproduce", "preset"),
     ("data/interop.py", "from_networkx", "features"),

@@ -12,7 +12,7 @@ from fedsage.errors import ConfigError, DataError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.protocol.exchange import add_up
-from fedsage.runs.recording import Recording, read_recording
+from fedsage.runs.messages_seen import Recording, read_recording
 from tests.small import HOWS, SMALL, small_setup, traffic_of
 
 

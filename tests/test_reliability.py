@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.cli.given import read_assignments, read_toml
+from fedsage.cli.given_settings import read_assignments, read_toml
 from fedsage.config import load_config
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataErrors, FedSageError
-from fedsage.federation.kit import open_kit
-from fedsage.federation.kits import checked_address, checked_names
+from fedsage.federation.kits.kit import open_kit
+from fedsage.federation.kits.make import checked_address, checked_names
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.classifier import load_models

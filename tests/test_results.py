@@ -14,7 +14,7 @@ from scipy import stats
 
 import fedsage as fs
 from fedsage.extras import optional
-from fedsage.runs import progress
+from fedsage.runs import notebook
 
 FEW: dict[str, Any] = {
     "classifier": {"rounds_c": 3, "eta": 0.03, "batch_size": 8},
@@ -186,7 +186,7 @@ def test_a_notebook_has_one_line_that_is_written_anew(
     here = SimpleNamespace(display=display, HTML=str)
     monkeypatch.setitem(sys.modules, "IPython.display", here)
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
-    assert progress.in_notebook()
+    assert notebook.in_notebook()
     fs.run(owners, "fedsage", settings=FEW)
     assert "0/3 rounds, starting" in seen[0] and "3/3 rounds, training, loss" in seen[-1]
     count = len(seen)

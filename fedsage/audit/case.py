@@ -15,7 +15,7 @@ from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import in_sums
 from fedsage.rng import Stream, generator
-from fedsage.runs.recording import Recording
+from fedsage.runs.messages_seen import Recording
 from fedsage.runs.setup import Setup
 from fedsage.shapes import Array, NodeFeatures
 

@@ -25,7 +25,7 @@ from fedsage.rng import generator
 from fedsage.runs.events import Observer, Stopwatch
 from fedsage.runs.execute import execute
 from fedsage.runs.folder import read_result
-from fedsage.runs.recording import MESSAGES, read_recording
+from fedsage.runs.messages_seen import MESSAGES, read_recording
 from fedsage.runs.result import RunResult
 from fedsage.runs.run import into_folder
 from fedsage.runs.setup import prepare

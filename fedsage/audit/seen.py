@@ -20,15 +20,15 @@ from fedsage.mending.subspace import sketch_features, sketch_in_whole
 from fedsage.models.optimizer import BETA_1, ROWS, Pace
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
-from fedsage.protocol.changes import local_change_c, receive_change
-from fedsage.protocol.common import Change, Common
-from fedsage.protocol.holding import first_common
-from fedsage.protocol.integer_weights import shapes_of, weights_in
+from fedsage.protocol.changes.owner import local_change_c, receive_change
+from fedsage.protocol.changes.start import first_common
+from fedsage.protocol.changes.state import Change, Common
+from fedsage.protocol.changes.weights import shapes_of, weights_in
 from fedsage.protocol.messages import Classifier, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.private import noisy_gradient, projection
 from fedsage.protocol.procedures import Procedure, in_full, in_private
-from fedsage.runs.recording import Way
+from fedsage.runs.messages_seen import Way
 from fedsage.shapes import Array
 
 Party: TypeAlias = OwnerId | None

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsage.cli import options, show
-from fedsage.cli.given import read_assignments
-from fedsage.cli.interrupted import Interrupted
+from fedsage.cli import options, output
+from fedsage.cli.given_settings import read_assignments
 from fedsage.cli.reproduce import StudyProgress
+from fedsage.cli.resume import Interrupted
 from fedsage.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def arena(
     at_once = 0 if kept else jobs or os.cpu_count() or 1
     found = held(contest, folder, at_once, chosen)
     if json:
-        show.print_json(found)
+        output.print_json(found)
     else:
         show_rows(found, folder)
 
@@ -219,5 +219,5 @@ def show_rows(found: dict[str, Any], folder: Path) -> None:
              spread_of(row["own"]["local"]), gap(row, "local"), f"{row['cpu_seconds']:.1f} s")
             for row in rows
         ]  # fmt: skip
-        show.print_table(title, columns, cells)
+        output.print_table(title, columns, cells)
     print(f"Written to {folder}: arena.json, report.html", file=sys.stdout)

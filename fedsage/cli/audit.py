@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import options, output
 from fedsage.cli.progress import Shown, ensure_here, rounds
 from fedsage.cli.run import num_rounds, run_name, unused_folder
 from fedsage.errors import ConfigError
@@ -67,7 +67,7 @@ def audit(
     found = attack_all(recorded_case(run, quick), on_attack)
     write_audit(run, found)
     if json:
-        show.print_json(asdict(found) | {"out": str(run)})
+        output.print_json(asdict(found) | {"out": str(run)})
     else:
         print_audit(found)
         print(f"Written to {run}")
@@ -97,8 +97,8 @@ def print_audit(found: Audit) -> None:
         f"{found.seed}, privacy {found.privacy}, traffic {found.traffic}"
         f"{', quick' if found.quick else ''}"
     )
-    show.print_table(title, columns, rows)
-    show.print_words("Notes", {one.name: note(one) for one in found.attacks})
+    output.print_table(title, columns, rows)
+    output.print_words("Notes", {one.name: note(one) for one in found.attacks})
 
 
 def number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import options, output
 from fedsage.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ def bench(
     if json:
         made = {"machine": machine(), "versions": versions(), "commit": commit()}
         found = [{"suite": name} | asdict(one) | {"met": one.met} for name, one in figures]
-        show.print_json(made | {"figures": found})
+        output.print_json(made | {"figures": found})
         return
     rows = [(figure.name, measured(figure), *against(figure)) for _, figure in figures]
     columns = ("figure", "measured", "baseline", "ratio", "spread", "wanted")
     title = "one thread; medians, lowest – highest; ratio = baseline ÷ measured"
-    show.print_table(title, columns, rows)
+    output.print_table(title, columns, rows)
 
 
 def measured(figure: Figure) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsage.cli.show import accuracy_text, print_table
+from fedsage.cli.output import accuracy_text, print_table
 from fedsage.readable import all_phases, both_ways, counted, size
 
 if TYPE_CHECKING:

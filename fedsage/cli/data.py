@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import options, output
 from fedsage.cli.problems import every_problem
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, DataErrors
@@ -82,10 +82,10 @@ def info(
 
     ensure_here(graph)
     loaded = load(graph, **config.synthetic.model_dump())
-    show.print_graph(graph, loaded)
+    output.print_graph(graph, loaded)
     if owners is not None or partition is not None:
         part = cut(loaded, config.data.owners, config.data.partition, config.run.seed)
-        show.print_owners(graph, loaded, part)
+        output.print_owners(graph, loaded, part)
 
 
 @app.command()

@@ -22,7 +22,6 @@ from fedsage.cli import (
     bench,
     completion,
     data,
-    federation,
     methods,
     predict,
     report,
@@ -31,7 +30,8 @@ from fedsage.cli import (
     settings,
     split,
 )
-from fedsage.cli.interrupted import Interrupted
+from fedsage.cli.federation import commands as federation
+from fedsage.cli.resume import Interrupted
 from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Found through typer, because click is a package of its own only in some versions.

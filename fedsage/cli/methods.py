@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsage.cli import options, show
+from fedsage.cli import options, output
 from fedsage.registry import Registry
 
 
@@ -12,10 +12,10 @@ def methods(json: options.Json = False) -> None:
     """List all methods, ways of mending, backbones, aggregation rules and trackers."""
     found = choices()
     if json:
-        show.print_json(found)
+        output.print_json(found)
         return
     for kind, entries in found.items():
-        show.print_words(kind, entries)
+        output.print_words(kind, entries)
 
 
 def choices() -> dict[str, dict[str, str]]:

@@ -17,8 +17,8 @@ from fedsage.readable import counted
 if TYPE_CHECKING:
     from fedsage.graph.graph import Graph
     from fedsage.models.classifier import NodeClassifier
-    from fedsage.runs.answering import Answering
     from fedsage.runs.predictions import Columns
+    from fedsage.runs.stored_graph import Answering
 
 
 def predict(
@@ -65,8 +65,8 @@ def predict(
     For nodes that the run keeps, the answers are those of its predictions.csv.
     """
     from fedsage.models.classifier import load_models
-    from fedsage.runs.answering import load_answering, places
     from fedsage.runs.predictions import check_suffix, predictions, write_table
+    from fedsage.runs.stored_graph import load_answering, places
 
     check_suffix(out)
     day = None if as_of is None else day_of(as_of)
@@ -185,7 +185,7 @@ def answers_for(
 
 def kept_graph(places: Sequence[Path], graph: Graph) -> Answering | None:
     """What the run keeps of the same nodes with the same links, if it does."""
-    from fedsage.runs.answering import load_answering, num_nodes_in
+    from fedsage.runs.stored_graph import load_answering, num_nodes_in
 
     for place in places:
         if num_nodes_in(place) == graph.num_nodes:

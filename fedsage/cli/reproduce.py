@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsage.cli import options, show
-from fedsage.cli.interrupted import Interrupted
+from fedsage.cli import options, output
+from fedsage.cli.resume import Interrupted
 from fedsage.readable import counted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def reproduce(
 
     if name == "list":
         rows = [(key, study.place) for key, study in STUDIES.items()]
-        show.print_table("fedsage reproduce NAME", ("name", "in the paper"), rows)
+        output.print_table("fedsage reproduce NAME", ("name", "in the paper"), rows)
         return
     names = list(STUDIES) if name == "all" else [name]
     for one in names:
@@ -81,11 +81,11 @@ def reproduce(
             for table in found.tables:
                 columns = list(table.rows[0]) if table.rows else []
                 cells = [[cell(row[c]) for c in columns] for row in table.rows]
-                show.print_table(table.title, columns, cells)
+                output.print_table(table.title, columns, cells)
     if name == "all":
         write_contents(folder, names)
     if json:
-        show.print_json(all_rows(made))
+        output.print_json(all_rows(made))
     elif quick:
         print("This was a quick test with one seed and few rounds: do not quote its numbers.")
 

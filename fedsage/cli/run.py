@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli import comparison, options, show
-from fedsage.cli.interrupted import says_how_to_resume
+from fedsage.cli import comparison, options, output
 from fedsage.cli.progress import Shown, ensure_here, rounds
+from fedsage.cli.resume import says_how_to_resume
 from fedsage.config import Config
 from fedsage.errors import ConfigError
 from fedsage.layering import Settings
@@ -65,7 +65,7 @@ def run(
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))
     if settings.run.engine == "nvflare":
-        from fedsage.cli.between import rehearse_into
+        from fedsage.cli.federation.between import rehearse_into
 
         if resume or trackers or record:
             raise ConfigError(
@@ -76,9 +76,9 @@ def run(
         with says_how_to_resume(sys.argv[1:], folder):
             found = run_into(settings, folder, force, trackers, resume, record)
     if json:
-        show.print_json(asdict(found))
+        output.print_json(asdict(found))
     else:
-        show.print_run(found)
+        output.print_run(found)
 
 
 def compare(
@@ -145,7 +145,7 @@ def compare(
     sent = comparison.traffic_per_run(done)
     if json:
         found = comparison.against_baseline(rows, sent)
-        show.print_json(comparison_json(rows) | comparison.as_json(found, sent))
+        output.print_json(comparison_json(rows) | comparison.as_json(found, sent))
         return
     data = settings.data
     where = f"{data.dataset}, {owners_of(data.owners, data.partition)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli import options, show
+from fedsage.cli import options, output
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, nearest
 
@@ -93,7 +93,7 @@ def split(
             write(i, folder / f"owner-{i}", subgraph, nodes, parts)
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None
-    show.print_owners(data.dataset, graph, part)
+    output.print_owners(data.dataset, graph, part)
     print(f"Written to {folder}/owner-0 … owner-{part.num_owners - 1}")
 
 

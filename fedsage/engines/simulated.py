@@ -15,11 +15,11 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import PrivacyError
 from fedsage.privacy.accountant import honest
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.hidden_sums import HiddenSums
+from fedsage.protocol.hidden_sums.masks import Masks
+from fedsage.protocol.hidden_sums.memory import FILE, Remembered
+from fedsage.protocol.hidden_sums.server import HiddenSums
 from fedsage.protocol.messages import OwnerId
-from fedsage.protocol.own_masks import Masks
 from fedsage.protocol.private import PrivateOwner
-from fedsage.protocol.remembered import FILE, Remembered
 
 RUN = "simulation"
 

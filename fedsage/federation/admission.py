@@ -12,8 +12,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
 from nvflare.private.defs import ClientType
 
-from fedsage.federation.kit import FEDERATION, OURS
-from fedsage.federation.members import known_members
+from fedsage.federation.kits.kit import FEDERATION, OURS
+from fedsage.federation.kits.members import known_members
 
 
 class Admission(FLComponent):  # type: ignore[misc]

@@ -16,9 +16,9 @@ from nvflare.apis.signal import Signal
 
 from fedsage.engines.inprocess import encoder
 from fedsage.errors import ConfigError, ProtocolError
-from fedsage.federation.now import Now
-from fedsage.federation.site import JOINING
-from fedsage.federation.status import OwnerStatus
+from fedsage.federation.owner.site import JOINING
+from fedsage.federation.status.current_run import Now
+from fedsage.federation.status.status import OwnerStatus
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request

@@ -23,16 +23,16 @@ from fedsage.errors import (
     PrivacyError,
     StorageError,
 )
-from fedsage.federation.certificates import Certified
-from fedsage.federation.diary import note
-from fedsage.federation.gate import ask_gate
-from fedsage.federation.housekeeping import keep_within
-from fedsage.federation.kit import OURS, OWNER, open_kit
-from fedsage.federation.kits import own_secret
-from fedsage.federation.members import take_members
+from fedsage.federation.consent.policy import read_policy
+from fedsage.federation.kits.certificates import Certified
+from fedsage.federation.kits.kit import OURS, OWNER, open_kit
+from fedsage.federation.kits.make import own_secret
+from fedsage.federation.kits.members import take_members
+from fedsage.federation.kits.old_runs import keep_within
 from fedsage.federation.nvflare_engine import ASKED, ERROR, FATAL, FRAME, FRESH, LATER, LOT
-from fedsage.federation.policy import read_policy
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
+from fedsage.federation.processes.gate import ask_gate
+from fedsage.federation.processes.log import note
 from fedsage.protocol.door import Door
 
 LONGEST_HEADERS = 4096  # characters

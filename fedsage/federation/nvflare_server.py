@@ -18,16 +18,16 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from fedsage.config import Config
 from fedsage.errors import Absent, FedSageError
-from fedsage.federation import status
-from fedsage.federation.allowed import with_own_copies
-from fedsage.federation.diary import note
-from fedsage.federation.housekeeping import keep_within
-from fedsage.federation.kit import open_kit
-from fedsage.federation.members import take_members
-from fedsage.federation.now import NOW, Now
+from fedsage.federation.consent.own_files import with_own_copies
+from fedsage.federation.consent.policy import read_policy
+from fedsage.federation.kits.kit import open_kit
+from fedsage.federation.kits.members import take_members
+from fedsage.federation.kits.old_runs import keep_within
 from fedsage.federation.nvflare_engine import TICK, NVFlareEngine, Returned
-from fedsage.federation.policy import read_policy
-from fedsage.federation.serve import Served, serve
+from fedsage.federation.processes.log import note
+from fedsage.federation.server.serve import Served, serve
+from fedsage.federation.status import status
+from fedsage.federation.status.current_run import NOW, Now
 from fedsage.files import write_json
 from fedsage.models.classifier import save_models
 from fedsage.runs.events import Event

@@ -24,11 +24,19 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellMessageHeaderKeys, new_cell_message
 
-from fedsage.federation.diary import note
-from fedsage.federation.kit import FEDERATION, OURS
-from fedsage.federation.now import NOW, read_now
-from fedsage.federation.rejoin import bring_back, free_of_outcomes, runs
-from fedsage.federation.status import BEAT, GONE, SLOW, OwnerStatus, Status, status_in, store
+from fedsage.federation.kits.kit import FEDERATION, OURS
+from fedsage.federation.processes.log import note
+from fedsage.federation.server.rejoin import bring_back, free_of_outcomes, runs
+from fedsage.federation.status.current_run import NOW, read_now
+from fedsage.federation.status.status import (
+    BEAT,
+    GONE,
+    SLOW,
+    OwnerStatus,
+    Status,
+    status_in,
+    store,
+)
 
 CHANNEL, SIGN, LOOK = "fedsage", "sign", "look"
 ANSWER = 2.0  # seconds for the server to answer

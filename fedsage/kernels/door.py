@@ -15,15 +15,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedsage.kernels import epoch as training
-from fedsage.kernels import linear, louvain, nearest, parts, product, query
+from fedsage.kernels import formulas, linear, louvain, nearest, product, query
 from fedsage.kernels.compiling import read_only
 from fedsage.kernels.lowlevel import WIDTHS
-from fedsage.kernels.room import borrowed, sizes_of
+from fedsage.kernels.workspace import borrowed, sizes_of
 from fedsage.shapes import Array, NodeIds
 
 Arrays: TypeAlias = tuple[Array, ...]
-HEADS = {"relu": parts.RELU, "l2": parts.L2, "direct": parts.DIRECT}
-OPTIMIZERS = {"adam": parts.ADAM, "adamw": parts.ADAMW, "sgd": parts.SGD}
+HEADS = {"relu": formulas.RELU, "l2": formulas.L2, "direct": formulas.DIRECT}
+OPTIMIZERS = {"adam": formulas.ADAM, "adamw": formulas.ADAMW, "sgd": formulas.SGD}
 
 
 class Training(NamedTuple):

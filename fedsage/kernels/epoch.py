@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from fedsage.kernels.compiling import OPTIONS, kept_on_disk
-from fedsage.kernels.parts import (
+from fedsage.kernels.formulas import (
     DIRECT,
     L2,
     RELU,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedsage.kernels.compiling import kept_on_disk
+from fedsage.kernels.formulas import add_row_sum, fill_rows, loss_and_gradient, update
 from fedsage.kernels.lowlevel import add_rows, spread_row
-from fedsage.kernels.parts import add_row_sum, fill_rows, loss_and_gradient, update
 
 # mypy: disable-error-code="no-untyped-def"
 

@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 from fedsage.kernels.compiling import OPTIONS, kept_on_disk
+from fedsage.kernels.formulas import DIRECT, L2
 from fedsage.kernels.lowlevel import add_rows
-from fedsage.kernels.parts import DIRECT, L2
 
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 

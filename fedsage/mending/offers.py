@@ -12,7 +12,7 @@ from fedsage.config import Config
 from fedsage.mending.generator import hg_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, Whole, ring_for
-from fedsage.protocol.integer_weights import shapes_of, sizes_in
+from fedsage.protocol.changes.weights import shapes_of, sizes_in
 from fedsage.protocol.messages import (
     AtMost,
     Classifier,

@@ -47,9 +47,9 @@ from fedsage.mending.offers import (
 from fedsage.models.neighgen import Held
 from fedsage.models.parameters import Parameters, sha256_of
 from fedsage.privacy.sums import decode, encode, exponents_for
+from fedsage.protocol.changes.weights import frame_for, put_in, shapes_of, taken_out
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
-from fedsage.protocol.integer_weights import frame_for, put_in, shapes_of, taken_out
 from fedsage.protocol.messages import Ask, Each, OwnerId, combined, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan

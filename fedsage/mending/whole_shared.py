@@ -13,13 +13,14 @@ from fedsage.errors import ProtocolError
 from fedsage.mending.generator import common_theta, learner, local_steps
 from fedsage.models.gen_learner import GenState
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
-from fedsage.protocol.averaging import everything, for_owners, news_of
-from fedsage.protocol.changes import sizes_of_change, sizes_of_parts, strange_parts
-from fedsage.protocol.common import FIXED, Change, Common
+from fedsage.protocol.changes.encode import change_of
+from fedsage.protocol.changes.follow import News, Trust, turn_of
+from fedsage.protocol.changes.owner import sizes_of_change, sizes_of_parts, strange_parts
+from fedsage.protocol.changes.server import everything, for_owners, news_of
+from fedsage.protocol.changes.start import new_common, packed, unpacked
+from fedsage.protocol.changes.state import FIXED, Change, Common
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import News, Trust, turn_of
 from fedsage.protocol.guard import all_finite
-from fedsage.protocol.holding import new_common, packed, unpacked
 from fedsage.protocol.messages import (
     Classifier,
     ClassifierUpdate,
@@ -28,7 +29,6 @@ from fedsage.protocol.messages import (
     OwnerId,
     message,
 )
-from fedsage.protocol.own_change import change_of
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure

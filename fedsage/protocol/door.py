@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedsage.errors import PrivacyError, StorageError
-from fedsage.protocol.chain import SENT
 from fedsage.protocol.messages import misfit, tensors_in
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed, in_private, in_sums
+from fedsage.protocol.sent_log import SENT
 from fedsage.protocol.wire import encode
 
 if TYPE_CHECKING:
-    from fedsage.protocol.own_masks import Masks
+    from fedsage.protocol.hidden_sums.masks import Masks
 
 Link: TypeAlias = Callable[[Procedure[Any, Any, Any], Any], Any]  # a message to a message
 Record: TypeAlias = Callable[[Path, Mapping[str, Any]], str]  # a line of a folder's log
-ABOUT_MASKS = "fedsage.protocol.masking"  # the module of procedures on an owner's masks
+ABOUT_MASKS = "fedsage.protocol.hidden_sums.owner"  # procedures on an owner's masks
 
 
 @dataclass(slots=True)
@@ -106,7 +106,9 @@ class Door:
 
     def bind(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
         """From here on, masks cancel only among owners that got the same request."""
-        from fedsage.protocol.own_masks import checksum_of  # cryptography takes time to load
+        from fedsage.protocol.hidden_sums.masks import (
+            checksum_of,  # cryptography takes time to load
+        )
 
         if self.masks is not None:
             self.masks.bound[procedure.name] = checksum_of(request)

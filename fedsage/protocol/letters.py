@@ -20,8 +20,8 @@ from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.graph.known_links import KnownLinks
 from fedsage.privacy.keys import agreed, new_secret, public_key, sealed, unsealed
 from fedsage.privacy.sums import Whole
+from fedsage.protocol.hidden_sums.masks import Identity
 from fedsage.protocol.messages import Each, Form, Ints, OwnerId, message
-from fedsage.protocol.own_masks import Identity
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.wire import decode, encode
 

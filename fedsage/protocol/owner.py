@@ -47,8 +47,8 @@ from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 
 if TYPE_CHECKING:
+    from fedsage.protocol.hidden_sums.masks import Masks
     from fedsage.protocol.letters import Abroad
-    from fedsage.protocol.own_masks import Masks
 
 Part = TypeVar("Part", bound=Kept)
 

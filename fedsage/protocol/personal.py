@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import Parameters, parameters_of
-from fedsage.protocol.averaging import ByModels
-from fedsage.protocol.following import Turn
+from fedsage.protocol.changes.follow import Turn
+from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.guard import too_many_hits
 from fedsage.protocol.messages import (
     Ask,

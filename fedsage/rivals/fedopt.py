@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedsage.methods import method
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.averaging import ByModels
+from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.messages import Classifier, Hits
 from fedsage.protocol.server import server_execution_for_c
 

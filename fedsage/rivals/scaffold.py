@@ -11,7 +11,7 @@ from fedsage.methods import method
 from fedsage.models.parameters import Parameters
 from fedsage.models.train import LocalTerm
 from fedsage.protocol.agreement import Ready
-from fedsage.protocol.averaging import ByModels
+from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.messages import (
     Ask,
     Classifier,

@@ -22,7 +22,7 @@ from fedsage.models.warm_start import Places, carried_over, check_same_model, pl
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.plan import Plan, Start
 from fedsage.readable import counted
-from fedsage.runs.answering import Answering, load_answering, places
+from fedsage.runs.stored_graph import Answering, load_answering, places
 from fedsage.tables.schema import Schema
 
 PARTS = ("train", "val", "test")

@@ -33,13 +33,13 @@ from fedsage.protocol.private_server import forecast
 from fedsage.protocol.procedures import in_full, in_private, in_sums
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rng import generator
-from fedsage.runs.answering import Answering, answering_of
+from fedsage.runs.accuracy import evaluate_globally, measured_models, own_models
 from fedsage.runs.checks import why_not_compiled
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
-from fedsage.runs.own_models import evaluate_globally, measured_models, own_models
 from fedsage.runs.record import Facts, average_local, owner_lines, record_of, sizes
 from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
+from fedsage.runs.stored_graph import Answering, answering_of
 from fedsage.runs.train import Trained, share_picked, train
 from fedsage.tables.tables import graph_of, pooled_scale, read_tables
 

@@ -16,10 +16,10 @@ from fedsage.files import PARTIAL, write_json
 from fedsage.layering import renamed
 from fedsage.machine import commit, machine, now, versions
 from fedsage.presets import RENAMED
-from fedsage.runs.answering import forget_answers
 from fedsage.runs.events import HistoryLine
+from fedsage.runs.messages_seen import MESSAGES
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord
-from fedsage.runs.recording import MESSAGES
+from fedsage.runs.stored_graph import forget_answers
 
 RESULT, HISTORY, CHECKPOINT = "result.json", "history.jsonl", "checkpoint"
 SETTINGS = "settings.json"  # in the checkpoint

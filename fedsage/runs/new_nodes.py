@@ -13,8 +13,8 @@ from fedsage.graph.surroundings import with_surroundings
 from fedsage.mending.way import WAYS, NewNodes
 from fedsage.models.classifier import NodeClassifier
 from fedsage.rng import generator
-from fedsage.runs.answering import Answering, shares_on
 from fedsage.runs.predictions import Columns, table_of
+from fedsage.runs.stored_graph import Answering, shares_on
 from fedsage.shapes import NodeIds
 from fedsage.tables.schema import Schema
 from fedsage.tables.tables import graph_of

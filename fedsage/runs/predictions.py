@@ -16,7 +16,7 @@ from fedsage.files import write_atomically
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import PARTS, Split
 from fedsage.models.classifier import NodeClassifier
-from fedsage.runs.answering import PREDICTIONS, Answering
+from fedsage.runs.stored_graph import PREDICTIONS, Answering
 from fedsage.shapes import Array, NodeIds
 
 Columns: TypeAlias = dict[str, list[Any]]

@@ -12,13 +12,6 @@ from fedsage.errors import FedSageError
 from fedsage.extras import optional
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.readable import counted, html_table, owners_of
-from fedsage.runs.answering import (
-    OWNERS,
-    Answering,
-    load_answering,
-    places,
-    save_answering,
-)
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.folder import (
     Provenance,
@@ -32,6 +25,13 @@ from fedsage.runs.folder import (
 )
 from fedsage.runs.predictions import save_predictions
 from fedsage.runs.record import OWN, RunRecord
+from fedsage.runs.stored_graph import (
+    OWNERS,
+    Answering,
+    load_answering,
+    places,
+    save_answering,
+)
 
 SHOWN = 10  # rounds in a notebook
 

@@ -29,7 +29,7 @@ from fedsage.runs.folder import (
     end_checkpoint,
     write_settings,
 )
-from fedsage.runs.progress import shown
+from fedsage.runs.notebook import shown
 from fedsage.runs.record import OWN
 from fedsage.runs.result import RunResult, load_result, write
 from fedsage.runs.setup import chosen_by_name, num_rounds

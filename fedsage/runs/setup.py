@@ -19,7 +19,7 @@ from fedsage.graph.stress import is_stressed, stressed
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
-from fedsage.protocol.changes import local_change_c
+from fedsage.protocol.changes.owner import local_change_c
 from fedsage.protocol.class_weights import count_classes
 from fedsage.protocol.measuring import count_answers
 from fedsage.protocol.messages import OwnerId
@@ -174,7 +174,9 @@ def plan_of(
             raise ConfigError(f"'{name}' is a procedure of every run. Give yours another name.")
     given = own | way.asks | TRAINING
     if in_sums(config):
-        from fedsage.protocol.masking import make_keys  # cryptography takes time to load
+        from fedsage.protocol.hidden_sums.owner import (
+            make_keys,  # cryptography takes time to load
+        )
 
         (check_private if in_private(config) else check_hidden)(config, way)
         given |= procedures_in(make_keys.module)

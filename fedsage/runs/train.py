@@ -38,7 +38,7 @@ from fedsage.protocol.progress import Journal, RoundRecord
 from fedsage.protocol.server import Rule
 from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch
-from fedsage.runs.recording import Recorder
+from fedsage.runs.messages_seen import Recorder
 from fedsage.runs.setup import Setup, data_owners
 
 

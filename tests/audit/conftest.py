@@ -55,7 +55,7 @@ def masked_case(case_of: MakeCase) -> Case:
     """A run whose sums are hidden, as its server saw it; by the same masks every time."""
     stream = generator(0, "masks")
     with pytest.MonkeyPatch.context() as patch:
-        new = "fedsage.protocol.masking.new_secret"
+        new = "fedsage.protocol.hidden_sums.owner.new_secret"
         patch.setattr(new, lambda: int.from_bytes(stream.bytes(15), "big"))
         case = case_of(how="low-rank", privacy={"level": "sums"})
     return replace(case, quick=False, read={})

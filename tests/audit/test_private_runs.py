@@ -21,7 +21,7 @@ from fedsage.audit.case import Case
 from fedsage.audit.prepare import recorded_case, run_for_audit
 from fedsage.config import load_config
 from fedsage.privacy.ledger import Ledger
-from fedsage.protocol.remembered import Remembered
+from fedsage.protocol.hidden_sums.memory import Remembered
 from fedsage.runs.events import ignore_event
 from tests.audit.conftest import SETTINGS
 

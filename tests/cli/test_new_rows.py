@@ -15,7 +15,7 @@ from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.held import HeldMeans
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
-from fedsage.runs.answering import load_answering
+from fedsage.runs.stored_graph import load_answering
 from fedsage.tables.tables import graph_of, read_tables
 from tests.cli.conftest import Call
 

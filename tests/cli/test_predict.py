@@ -15,10 +15,10 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import all_methods
 from fedsage.models.classifier import load_models
-from fedsage.runs.answering import load_answering, places
 from fedsage.runs.predictions import csv_of, predictions
 from fedsage.runs.result import load_result
 from fedsage.runs.run import run
+from fedsage.runs.stored_graph import load_answering, places
 from tests.cli.conftest import Call
 
 FEW = {

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fedsage.cli import progress
-from fedsage.cli.show import print_table, traffic_rows
+from fedsage.cli.output import print_table, traffic_rows
 from fedsage.readable import size
 from fedsage.runs.events import Event, HistoryLine
 

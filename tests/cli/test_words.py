@@ -18,10 +18,10 @@ import typer
 
 from fedsage.cli import options
 from fedsage.cli.comparison import against_baseline, difference_cells, title_of_differences
-from fedsage.cli.interrupted import how_to_resume
 from fedsage.cli.main import app
+from fedsage.cli.resume import how_to_resume
 from fedsage.data.datasets import DATASETS
-from fedsage.federation.serve import federated
+from fedsage.federation.server.serve import federated
 from fedsage.methods import METHODS, find_method
 from fedsage.readable import counted
 from fedsage.runs.comparison import Row

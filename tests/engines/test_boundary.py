@@ -18,9 +18,9 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.classes import ClassLinks
 from fedsage.protocol import exchange, server
-from fedsage.protocol.changes import sizes_of_parts
-from fedsage.protocol.common import Change
-from fedsage.protocol.holding import first_common
+from fedsage.protocol.changes.owner import sizes_of_parts
+from fedsage.protocol.changes.start import first_common
+from fedsage.protocol.changes.state import Change
 from fedsage.protocol.messages import MESSAGES, WHOLE
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import Message, encode, unpacked

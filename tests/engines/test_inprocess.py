@@ -11,8 +11,8 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.common import FIXED, ROOTS, Change
-from fedsage.protocol.following import News, Turn
+from fedsage.protocol.changes.follow import News, Turn
+from fedsage.protocol.changes.state import FIXED, ROOTS, Change
 from fedsage.protocol.messages import Ask, Classifier, ClassifierUpdate, Hits
 from fedsage.protocol.wire import Message, encode
 from fedsage.runs.setup import Setup

@@ -13,8 +13,8 @@ import pytest
 from fedsage.config import Config, load_config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
-from fedsage.federation.policy import policy_in, with_rules
-from fedsage.federation.site import Site
+from fedsage.federation.consent.policy import policy_in, with_rules
+from fedsage.federation.owner.site import Site
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator

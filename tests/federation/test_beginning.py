@@ -14,14 +14,14 @@ from fedsage.config import Config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.beginning import START, with_checksum
-from fedsage.federation.serve import Served, serve
-from fedsage.federation.site import Site
+from fedsage.federation.before_training.earlier_run import START, with_checksum
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import Served, serve
 from fedsage.models.parameters import Parameters, sha256_of
-from fedsage.protocol.averaging import ByChanges
-from fedsage.protocol.changes import receive_change
-from fedsage.protocol.common import NO_CHANGE
-from fedsage.protocol.following import News
+from fedsage.protocol.changes.follow import News
+from fedsage.protocol.changes.owner import receive_change
+from fedsage.protocol.changes.server import ByChanges
+from fedsage.protocol.changes.state import NO_CHANGE
 from fedsage.protocol.messages import Classifier
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from fedsage.cli.main import app
 from fedsage.errors import ConfigError, StorageError
-from fedsage.federation.kit import Kit
-from fedsage.federation.verify import verified
-from fedsage.protocol import chain
-from fedsage.protocol.chain import Ledger, read_chain
+from fedsage.federation.kits.kit import Kit
+from fedsage.federation.owner.verify import verified
+from fedsage.protocol import sent_log
+from fedsage.protocol.sent_log import Ledger, read_chain
 
 LINES = 5
 
@@ -226,7 +226,7 @@ def test_a_full_disk_lets_nothing_leave_and_the_chain_goes_on_when_there_is_room
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(chain, "write_json", full)
+        patched.setattr(sent_log, "write_json", full)
         for _ in range(times):
             with pytest.raises(OSError, match="No space left"):
                 ledger.append(folder, {"type": "Hits", "bytes": 100})

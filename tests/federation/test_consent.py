@@ -15,12 +15,19 @@ from fedsage.config import Config, load_config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.federation import site as site_module
-from fedsage.federation.consent import CONSENT, Terms, asked_of, decide, decision_on, must_ask
-from fedsage.federation.ledger import DAY
-from fedsage.federation.policy import Policy, policy_in, with_rules
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.consent.decide import (
+    CONSENT,
+    Terms,
+    asked_of,
+    decide,
+    decision_on,
+    must_ask,
+)
+from fedsage.federation.consent.how_often import DAY
+from fedsage.federation.consent.policy import Policy, policy_in, with_rules
+from fedsage.federation.owner import site as site_module
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
 from fedsage.layering import overlaid
 from fedsage.protocol.agreement import Agreement, Consent
 from fedsage.protocol.wire import decode, encode

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from fedsage.cli.steering import go_on, leave, pause
+from fedsage.cli.federation.pause import go_on, leave, pause
 from fedsage.config import Config
 from fedsage.errors import ConfigError, ProtocolError
-from fedsage.federation import look
-from fedsage.federation.consent import Terms, asked_of, decision_on
-from fedsage.federation.console import Console
-from fedsage.federation.kit import Kit
-from fedsage.federation.policy import DEFAULT
-from fedsage.federation.scene import history_of, remember_folder, sent_of
-from fedsage.federation.status import OwnerStatus, Status
-from fedsage.federation.steering import Steering, steer, wish_of
+from fedsage.federation.consent.decide import Terms, asked_of, decision_on
+from fedsage.federation.consent.policy import DEFAULT
+from fedsage.federation.console.page import history_of, remember_folder, sent_of
+from fedsage.federation.console.server import Console
+from fedsage.federation.kits.kit import Kit
+from fedsage.federation.owner.pause import Steering, steer, wish_of
+from fedsage.federation.status import from_kit
+from fedsage.federation.status.status import OwnerStatus, Status
 from fedsage.files import write_json
-from fedsage.protocol.chain import Ledger
 from fedsage.protocol.messages import Ask
+from fedsage.protocol.sent_log import Ledger
 from tests.docs.browser import opened
 from tests.report.conftest import CHROMIUM
 
@@ -261,7 +261,7 @@ def test_an_owner_steers_its_part_by_command_too(
     for kit, file in ((owner, "fed_client.json"), (coordinator, "fed_admin.json")):
         (kit.path / "startup").mkdir()
         (kit.path / "startup" / file).touch()
-    monkeypatch.setattr(look, "seen_here", lambda kit: status(kit, RUN))
+    monkeypatch.setattr(from_kit, "seen_here", lambda kit: status(kit, RUN))
     pause(owner.path)
     assert wish_of(owner.ours, RUN) == "pause"
     go_on(owner.path)
@@ -272,7 +272,7 @@ def test_an_owner_steers_its_part_by_command_too(
         go_on(owner.path)
     with pytest.raises(ConfigError, match="only owners pause or leave"):
         pause(coordinator.path)
-    monkeypatch.setattr(look, "seen_here", lambda kit: status(kit, None))
+    monkeypatch.setattr(from_kit, "seen_here", lambda kit: status(kit, None))
     with pytest.raises(ConfigError, match="No run is in progress"):
         pause(owner.path)
 

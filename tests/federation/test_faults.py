@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError, StorageError
-from fedsage.federation.now import Now
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
+from fedsage.federation.status.current_run import Now
 from fedsage.models.classifier import load_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import Agreement
@@ -300,8 +300,8 @@ LEAKS: dict[str, dict[str, Any]] = {
 def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     from fedsage.federation import nvflare_owner
-    from fedsage.protocol.chain import Ledger
     from fedsage.protocol.door import Door
+    from fedsage.protocol.sent_log import Ledger
 
     class Context:
         def get_prop(self, key: str, default: Any = None) -> str:
@@ -334,17 +334,18 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nvflare")
-    from fedsage.federation import operate, validity
-    from fedsage.federation.kit import open_kit
-    from fedsage.federation.kits import make_kits
-    from fedsage.federation.policy import POLICY
-    from fedsage.federation.policy_text import TEXT
+    from fedsage.federation.consent.policy import POLICY
+    from fedsage.federation.consent.policy_text import TEXT
+    from fedsage.federation.kits import validity
+    from fedsage.federation.kits.kit import open_kit
+    from fedsage.federation.kits.make import make_kits
+    from fedsage.federation.processes import start
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ConfigError, match=r"Port \d+ cannot be used"):
-            operate.check_port(taken.getsockname()[1])
+            start.check_port(taken.getsockname()[1])
     kits = {kit.name: kit for kit in make_kits("localhost:8102", ["b", "a"], tmp_path / "kits")}
     assert set(kits) == {"server", "coordinator", "a", "b"}
     moved = kits["a"].path.rename(tmp_path / "elsewhere")

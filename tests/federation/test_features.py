@@ -14,14 +14,14 @@ from fedsage.config import Config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.federation.features import (
+from fedsage.federation.before_training.features import (
     count_words,
     describe_features,
     own_form,
 )
-from fedsage.federation.policy import Policy
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.consent.policy import Policy
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
 from fedsage.models.classifier import load_models
 from fedsage.protocol.agreement import Agreement, ColumnScale, FeatureLooks, FeatureSums
 from fedsage.protocol.messages import Ask

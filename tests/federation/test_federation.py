@@ -16,15 +16,15 @@ import pytest
 
 from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ProtocolError
-from fedsage.federation.allowed import allow
-from fedsage.federation.beginning import with_checksum
-from fedsage.federation.kit import Kit, open_kit
-from fedsage.federation.operate import start, stop
-from fedsage.federation.processes import lost_its_gate, process_of
-from fedsage.federation.rehearse import rehearsal
-from fedsage.federation.rundir import run_into
-from fedsage.federation.site import BEFORE
-from fedsage.federation.verify import verified
+from fedsage.federation.before_training.earlier_run import with_checksum
+from fedsage.federation.consent.own_files import allow
+from fedsage.federation.coordinator.rehearse import rehearsal
+from fedsage.federation.coordinator.run_folder import run_into
+from fedsage.federation.kits.kit import Kit, open_kit
+from fedsage.federation.owner.site import BEFORE
+from fedsage.federation.owner.verify import verified
+from fedsage.federation.processes.process_ids import lost_its_gate, process_of
+from fedsage.federation.processes.start import start, stop
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
@@ -229,7 +229,7 @@ def test_an_owner_without_its_gate_sends_nothing_says_so_and_is_waited_for(
     config, kit = config_on(hospitals, "fedsage"), party(coordinator, "owner-1")
     before = {log.run: log.lines for log in verified(kit)}
     gate = process_of(kit)
-    assert gate is not None and "fedsage.federation.gate" in gate.cmdline()
+    assert gate is not None and "fedsage.federation.processes.gate" in gate.cmdline()
     gate.kill()
     gate.wait(10)
     assert lost_its_gate(kit)

@@ -17,11 +17,11 @@ import pytest
 
 from fedsage.data.owned import read_owned
 from fedsage.errors import StorageError
-from fedsage.federation.gate import SOCKET, address, ask_gate
-from fedsage.federation.processes import lost_its_gate
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
+from fedsage.federation.processes.gate import SOCKET, address, ask_gate
+from fedsage.federation.processes.process_ids import lost_its_gate
 from fedsage.protocol.agreement import Agreement
-from fedsage.protocol.chain import read_chain
+from fedsage.protocol.sent_log import read_chain
 from fedsage.protocol.wire import encode
 from tests.federation.conftest import TINY, config_for
 
@@ -33,7 +33,7 @@ ASLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 def opened(folder: Path) -> subprocess.Popen[bytes]:
     """A gate, with a process that sleeps in place of NVFlare's client."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "fedsage.federation.gate", str(folder), *ASLEEP]
+    command = [sys.executable, "-m", "fedsage.federation.processes.gate", str(folder), *ASLEEP]
     process = subprocess.Popen(command)
     begin = time.monotonic()
     while not (folder / "client").exists() and time.monotonic() - begin < 20:
@@ -185,14 +185,14 @@ def test_the_gate_starts_its_client_again_and_takes_it_along_when_it_is_stopped(
 def test_an_owner_that_lost_its_gate_is_still_found(
     gate: subprocess.Popen[bytes], house: Path
 ) -> None:
-    from fedsage.federation import operate
-    from fedsage.federation.kit import Kit
-    from fedsage.federation.processes import remember
+    from fedsage.federation.kits.kit import Kit
+    from fedsage.federation.processes import start
+    from fedsage.federation.processes.process_ids import remember
 
     kit = Kit(house.parent, "owner", "east")
-    remember(house / operate.PID, gate.pid)
-    assert operate.pid_of(kit) == gate.pid and not lost_its_gate(kit)
+    remember(house / start.PID, gate.pid)
+    assert start.pid_of(kit) == gate.pid and not lost_its_gate(kit)
     gate.kill()
     gate.wait(10)
-    assert operate.running(kit) and lost_its_gate(kit)
-    assert operate.stop(kit) and not operate.running(kit) and not lost_its_gate(kit)
+    assert start.running(kit) and lost_its_gate(kit)
+    assert start.stop(kit) and not start.running(kit) and not lost_its_gate(kit)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedsage.errors import PrivacyError
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
 from fedsage.mending.subspace import (
     Sketch,
     SketchUnits,
@@ -104,7 +104,7 @@ def test_sketches_of_the_other_form_are_no_second_budget(how: str, sites: Make) 
 
 
 def test_a_procedure_of_a_user_s_file_takes_nobody_s_place(sites: Make, tmp_path: Path) -> None:
-    from fedsage.federation.allowed import allow
+    from fedsage.federation.consent.own_files import allow
     from fedsage.registry import checksum
 
     file = tmp_path / "shadow.py"

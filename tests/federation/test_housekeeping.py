@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedsage.errors import ConfigError
-from fedsage.federation.housekeeping import keep_within, kept_runs, prune
-from fedsage.federation.kit import Kit
-from fedsage.federation.status import Status, store
-from fedsage.federation.verify import verified
-from fedsage.protocol.chain import Ledger
+from fedsage.federation.kits.kit import Kit
+from fedsage.federation.kits.old_runs import keep_within, kept_runs, prune
+from fedsage.federation.owner.verify import verified
+from fedsage.federation.status.status import Status, store
+from fedsage.protocol.sent_log import Ledger
 
 JOB = "0b5b4f35-63a1-4b54-9d40-8ab4aef8f2a3"
 

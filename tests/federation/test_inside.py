@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fedsage.federation.kit import Kit
-from fedsage.federation.kits import make_kits
-from fedsage.federation.operate import start, stop
-from fedsage.federation.processes import process_of
-from fedsage.federation.rehearse import free_port
+from fedsage.federation.coordinator.rehearse import free_port
+from fedsage.federation.kits.kit import Kit
+from fedsage.federation.kits.make import make_kits
+from fedsage.federation.processes.process_ids import process_of
+from fedsage.federation.processes.start import start, stop
 from fedsage.files import write_json
 
 pytestmark = pytest.mark.federation

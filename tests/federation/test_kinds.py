@@ -8,8 +8,8 @@ import pytest
 
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
 from fedsage.models.classifier import load_models
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config

@@ -12,8 +12,8 @@ import pytest
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import FedSageError
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
 from fedsage.graph.known_links import RemoteLinks
 from fedsage.mending.links.held import HeldMeans
 from fedsage.mending.links.work import LinkWork

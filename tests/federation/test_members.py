@@ -12,24 +12,30 @@ import pytest
 from cryptography import x509
 
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.certificates import Certified
-from fedsage.federation.kit import Kit, federation_of, open_kit
-from fedsage.federation.members import MEMBERS, Members, as_text, known_members, take_members
-from fedsage.federation.validity import ending_soon
+from fedsage.federation.kits.certificates import Certified
+from fedsage.federation.kits.kit import Kit, federation_of, open_kit
+from fedsage.federation.kits.members import (
+    MEMBERS,
+    Members,
+    as_text,
+    known_members,
+    take_members,
+)
+from fedsage.federation.kits.validity import ending_soon
 from tests.federation.test_federation import OWNERS, config_on, federated, party, quiet
 
 pytest.importorskip("nvflare")
-from fedsage.federation.authority import (
+from fedsage.federation.coordinator.rehearse import rehearsal
+from fedsage.federation.kits.authority import (
     Authority,
     add_owner,
     remove_owner,
     renew,
     rotate_authority,
 )
-from fedsage.federation.kits import make_kits
-from fedsage.federation.operate import start, stop
-from fedsage.federation.rehearse import rehearsal
-from fedsage.federation.status import GONE, stored
+from fedsage.federation.kits.make import make_kits
+from fedsage.federation.processes.start import start, stop
+from fedsage.federation.status.status import GONE, stored
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from fedsage.data.load import load
 from fedsage.data.npz import save_graph
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.consent import asked_of, decide
-from fedsage.federation.ledger import DAY, LEDGER, enter
-from fedsage.federation.policy import (
+from fedsage.federation.consent.decide import asked_of, decide
+from fedsage.federation.consent.how_often import DAY, LEDGER, enter
+from fedsage.federation.consent.policy import (
     DEFAULT,
     OPEN_TO_ALL,
     POLICY,
@@ -31,8 +31,8 @@ from fedsage.federation.policy import (
     with_rules,
     words_of,
 )
-from fedsage.federation.policy_text import TEXT
-from fedsage.federation.site import Site
+from fedsage.federation.consent.policy_text import TEXT
+from fedsage.federation.owner.site import Site
 from fedsage.layering import Settings, overlaid
 from fedsage.mending.way import WAYS
 from fedsage.methods import METHODS

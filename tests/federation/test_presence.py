@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from fedsage.cli.presence import lines_of
-from fedsage.federation import gate
-from fedsage.federation.diary import DIARY, note
-from fedsage.federation.kit import Kit
-from fedsage.federation.now import Now, read_now
-from fedsage.federation.status import GONE, OwnerStatus, Status, status_in, store, stored
+from fedsage.cli.federation.status import lines_of
+from fedsage.federation.kits.kit import Kit
+from fedsage.federation.processes import gate
+from fedsage.federation.processes.log import DIARY, note
+from fedsage.federation.status.current_run import Now, read_now
+from fedsage.federation.status.status import GONE, OwnerStatus, Status, status_in, store, stored
 
 pytest.importorskip("nvflare")
-from fedsage.federation.look import seen_here
 from fedsage.federation.presence import Seen, picture
+from fedsage.federation.status.from_kit import seen_here
 
 NAMES = ["east", "north", "west"]
 
@@ -62,8 +62,8 @@ def test_what_is_shown_ages_and_is_not_shown_once_it_may_be_wrong(
     kit = Kit(tmp_path, "owner", "east")
     kit.ours.mkdir()
     (kit.ours / "federation.json").write_text(json.dumps({"owners": NAMES}))
-    monkeypatch.setattr("fedsage.federation.look.pid_of", lambda kit: 7)
-    monkeypatch.setattr("fedsage.federation.look.lost_its_gate", lambda kit: False)
+    monkeypatch.setattr("fedsage.federation.status.from_kit.pid_of", lambda kit: 7)
+    monkeypatch.setattr("fedsage.federation.status.from_kit.lost_its_gate", lambda kit: False)
     store(
         kit.ours,
         Status(
@@ -129,7 +129,7 @@ def test_the_gate_starts_its_client_again_until_it_ends_well(
 def test_the_log_has_one_line_an_event_and_does_not_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsage.federation.diary.MOST", 100)
+    monkeypatch.setattr("fedsage.federation.processes.log.MOST", 100)
     note(tmp_path, "Two\nlines become   one.")
     assert (tmp_path / DIARY).read_text().endswith("  Two lines become one.\n")
     for _ in range(10):

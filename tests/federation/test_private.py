@@ -14,18 +14,18 @@ from fedsage.config import Config
 from fedsage.data.owned import load_owners, read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.policy import Policy
-from fedsage.federation.serve import serve
-from fedsage.federation.site import JOINING, Site
+from fedsage.federation.consent.policy import Policy
+from fedsage.federation.owner.site import JOINING, Site
+from fedsage.federation.server.serve import serve
 from fedsage.privacy.ledger import SPENT, Ledger
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Step
 from fedsage.protocol.messages import Ask, Classifier
 from fedsage.protocol.private import Weights, noisy_gradient, size_of, terms_of
 from fedsage.protocol.procedures import PROCEDURES
 from fedsage.protocol.wire import encode
-from fedsage.runs.answering import load_answering
 from fedsage.runs.events import HistoryLine, Stopwatch, ignore_event
 from fedsage.runs.execute import Given, execute
+from fedsage.runs.stored_graph import load_answering
 from tests.federation.conftest import (
     NAMES,
     TINY,
@@ -317,8 +317,8 @@ def test_a_server_cannot_go_back_in_time(private: Make, tmp_path: Path) -> None:
 def test_an_owner_that_is_asked_sees_what_its_nodes_have_cost(
     private: Make, tmp_path: Path
 ) -> None:
-    from fedsage.federation.kit import Kit
-    from fedsage.federation.readying import cost_so_far
+    from fedsage.federation.kits.kit import Kit
+    from fedsage.federation.owner.prepare import cost_so_far
 
     serve(private_for(), SiteEngine(private()), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
     kit = Kit(tmp_path, "owner", "east")

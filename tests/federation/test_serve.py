@@ -16,10 +16,10 @@ from fedsage.config import Config
 from fedsage.data.npz import load_graph
 from fedsage.data.owned import read_owned
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.federation.allowed import allow, checksums_of, with_own_copies
-from fedsage.federation.policy import RULES
-from fedsage.federation.serve import Served, federated, serve
-from fedsage.federation.site import BEFORE, Site
+from fedsage.federation.consent.own_files import allow, checksums_of, with_own_copies
+from fedsage.federation.consent.policy import RULES
+from fedsage.federation.owner.site import BEFORE, Site
+from fedsage.federation.server.serve import Served, federated, serve
 from fedsage.graph.graph import Graph
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.mending.subspace import (
@@ -30,11 +30,11 @@ from fedsage.mending.subspace import (
 )
 from fedsage.methods import all_methods, find_method
 from fedsage.models.classifier import load_models
-from fedsage.protocol.changes import local_change_c, sizes_of_parts
-from fedsage.protocol.common import FIXED, Change
+from fedsage.protocol.changes.follow import News, Turn
+from fedsage.protocol.changes.owner import local_change_c, sizes_of_parts
+from fedsage.protocol.changes.start import first_common
+from fedsage.protocol.changes.state import FIXED, Change
 from fedsage.protocol.door import Door
-from fedsage.protocol.following import News, Turn
-from fedsage.protocol.holding import first_common
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure

@@ -13,12 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from fedsage.errors import ConfigError
-from fedsage.federation.kit import Kit
+from fedsage.federation.kits.kit import Kit
 from fedsage.files import write_json
 
 pytest.importorskip("nvflare")
 from fedsage.cli.main import app
-from fedsage.federation.service import healthy, quoted, unit_name, unit_of
+from fedsage.federation.processes.service import healthy, quoted, unit_name, unit_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +100,7 @@ def test_containers_have_no_root_and_a_read_only_disk() -> None:
         assert (one.get("user") == "0") == (name == "volume"), name
     for name in ("server", *owners):
         assert services[name]["healthcheck"]["test"][:4] == [
-            "CMD", "python", "-m", "fedsage.federation.service",
+            "CMD", "python", "-m", "fedsage.federation.processes.service",
         ]  # fmt: skip
     docker = (ROOT / "Dockerfile").read_text()
     lines = [line.split(" ", 1) for line in docker.splitlines() if re.match(r"[A-Z]+ ", line)]

@@ -11,13 +11,13 @@ from fedsage.config import Config
 from fedsage.data.owned import load_owners
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import PrivacyError
-from fedsage.federation.certificates import Certified
-from fedsage.federation.hiding import with_level
-from fedsage.federation.kit import federation_of
-from fedsage.federation.kits import make_kits, secret_of
-from fedsage.federation.policy import read_policy
-from fedsage.federation.serve import serve
-from fedsage.federation.site import Site
+from fedsage.federation.consent.policy import read_policy
+from fedsage.federation.coordinator.privacy_level import with_level
+from fedsage.federation.kits.certificates import Certified
+from fedsage.federation.kits.kit import federation_of
+from fedsage.federation.kits.make import make_kits, secret_of
+from fedsage.federation.owner.site import Site
+from fedsage.federation.server.serve import serve
 from fedsage.protocol.wire import decode
 from fedsage.runs.events import HistoryLine, Stopwatch, ignore_event
 from fedsage.runs.execute import Given, execute, run_config

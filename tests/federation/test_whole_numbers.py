@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsage.federation.serve import serve
+from fedsage.federation.server.serve import serve
 from fedsage.runs.events import ignore_event
 from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, stop_after
 from tests.federation.test_faults import Away

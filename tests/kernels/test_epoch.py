@@ -17,7 +17,7 @@ from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.kernels import epoch as compiled
 from fedsage.kernels.lowlevel import FAR, add_rows, spread_row
-from fedsage.kernels.room import MOST_SIZES, SPARE
+from fedsage.kernels.workspace import MOST_SIZES, SPARE
 from fedsage.models.backbone import Backbone, new_model
 from fedsage.models.graphsage import GraphSage
 from fedsage.models.layers import dropout_key, kept, kept_scale, threshold

@@ -34,9 +34,9 @@ from fedsage.mending.whole_neighgen import (
     update_by_answers,
 )
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
+from fedsage.protocol.changes.weights import taken_out
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.integer_weights import taken_out
 from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.runs.execute import run_config

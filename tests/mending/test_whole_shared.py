@@ -25,7 +25,7 @@ from fedsage.mending.whole_shared import (
     to_disk,
 )
 from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.protocol.averaging import news_of
+from fedsage.protocol.changes.server import news_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.runs.execute import run_config
 from fedsage.runs.setup import Setup

@@ -14,7 +14,7 @@ from fedsage.models.optimizer import (
     next_first,
     root_of,
 )
-from fedsage.protocol.integer_weights import (
+from fedsage.protocol.changes.weights import (
     as_weight,
     directions,
     is_large,

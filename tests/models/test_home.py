@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import fedsage as fs
 from fedsage.models.home import known_labels, mean_of_neighbors, ridge_of, seen_at_home
-from fedsage.runs.answering import load_answering
+from fedsage.runs.stored_graph import load_answering
 
 
 @pytest.fixture(scope="module")

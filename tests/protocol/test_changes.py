@@ -14,13 +14,13 @@ from fedsage.errors import ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.protocol.averaging import ByChanges, ruled
-from fedsage.protocol.changes import local_change_c, receive_change, strange_change
-from fedsage.protocol.common import FIXED, Change
+from fedsage.protocol.changes.follow import Turn, follower
+from fedsage.protocol.changes.owner import local_change_c, receive_change, strange_change
+from fedsage.protocol.changes.server import ByChanges, ruled
+from fedsage.protocol.changes.start import packed, unpacked
+from fedsage.protocol.changes.state import FIXED, Change
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import Turn, follower
-from fedsage.protocol.holding import packed, unpacked
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.server import RULES, average, median
 from fedsage.runs.execute import run_config

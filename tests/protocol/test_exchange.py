@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedsage.errors import PrivacyError, ProtocolError
-from fedsage.federation.columns import column_sums
+from fedsage.federation.before_training.columns import column_sums
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.classes import ClassLinks, count_class_links, mend_by_classes

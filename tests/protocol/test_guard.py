@@ -29,9 +29,9 @@ from fedsage.mending.subspace import (
 )
 from fedsage.mending.whole_shared import NeighGenChange
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.averaging import ByChanges
-from fedsage.protocol.changes import local_change_c
-from fedsage.protocol.common import Change
+from fedsage.protocol.changes.owner import local_change_c
+from fedsage.protocol.changes.server import ByChanges
+from fedsage.protocol.changes.state import Change
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.owner import DataOwner

@@ -24,12 +24,17 @@ from fedsage.privacy.masks import masked
 from fedsage.privacy.proof import PRIME, proof_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.mask_messages import Answered, Batch, Keys, Members
-from fedsage.protocol.masking import give_shares, hold_shares, make_keys, share_secrets
+from fedsage.protocol.hidden_sums.integers import leaves_of, whole_numbers, with_points
+from fedsage.protocol.hidden_sums.messages import Answered, Batch, Keys, Members
+from fedsage.protocol.hidden_sums.owner import (
+    give_shares,
+    hold_shares,
+    make_keys,
+    share_secrets,
+)
 from fedsage.protocol.messages import Ask, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed
-from fedsage.protocol.whole_messages import leaves_of, whole_numbers, with_points
 from fedsage.rng import generator
 from fedsage.runs.setup import Setup
 from tests.small import owners_of, small_setup, traffic_of, trained

@@ -13,13 +13,13 @@ from fedsage.engines.simulated import hide_sums
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.protocol.averaging import ByChanges, everything, news_of, vouched
-from fedsage.protocol.changes import local_change_c, receive_change
-from fedsage.protocol.common import BEYOND, NEXT, Change, Common
+from fedsage.protocol.changes.follow import CLASSIFIER, News, Turn
+from fedsage.protocol.changes.owner import local_change_c, receive_change
+from fedsage.protocol.changes.server import ByChanges, everything, news_of, vouched
+from fedsage.protocol.changes.start import checksum_of
+from fedsage.protocol.changes.state import BEYOND, NEXT, Change, Common
+from fedsage.protocol.changes.weights import LEFT, REST
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import CLASSIFIER, News, Turn
-from fedsage.protocol.holding import checksum_of
-from fedsage.protocol.integer_weights import LEFT, REST
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.server import average

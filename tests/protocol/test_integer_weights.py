@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Ring, add
-from fedsage.protocol.integer_weights import (
+from fedsage.protocol.changes.weights import (
     EXPONENTS,
     LEFT,
     REST,

@@ -18,7 +18,7 @@ from fedsage.graph.partition import Partition
 from fedsage.methods import privately
 from fedsage.privacy.accountant import spent
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.masking import make_keys
+from fedsage.protocol.hidden_sums.owner import make_keys
 from fedsage.protocol.messages import Ask
 from fedsage.protocol.private import (
     PrivateOwner,

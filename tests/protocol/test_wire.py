@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsage.errors import ProtocolError
-from fedsage.federation.beginning import Carried
+from fedsage.federation.before_training.earlier_run import Carried
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
 from fedsage.mending.links.ends import FoundNodes, SoughtNodes
@@ -60,11 +60,10 @@ from fedsage.protocol.agreement import (
     WordCounts,
     WordsFrom,
 )
+from fedsage.protocol.changes.follow import News, Turn
+from fedsage.protocol.changes.state import Change
 from fedsage.protocol.class_weights import ClassCounts
-from fedsage.protocol.common import Change
-from fedsage.protocol.following import News, Turn
-from fedsage.protocol.letters import Introduction, Introductions, Letters
-from fedsage.protocol.mask_messages import (
+from fedsage.protocol.hidden_sums.messages import (
     Answered,
     Batch,
     Boxes,
@@ -75,6 +74,7 @@ from fedsage.protocol.mask_messages import (
     State,
     Voucher,
 )
+from fedsage.protocol.letters import Introduction, Introductions, Letters
 from fedsage.protocol.measuring import AnswerCounts, Likelihoods, Query
 from fedsage.protocol.messages import MESSAGES, Ask, Classifier, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.personal import OwnClassifier, OwnUpdate

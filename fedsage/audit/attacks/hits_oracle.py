@@ -12,11 +12,11 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import FedSageError
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.averaging import everything, news_of
-from fedsage.protocol.changes import receive_change
-from fedsage.protocol.common import NO_CHANGE, Common
-from fedsage.protocol.following import News
-from fedsage.protocol.holding import first_common
+from fedsage.protocol.changes.follow import News
+from fedsage.protocol.changes.owner import receive_change
+from fedsage.protocol.changes.server import everything, news_of
+from fedsage.protocol.changes.start import first_common
+from fedsage.protocol.changes.state import NO_CHANGE, Common
 from fedsage.protocol.messages import Classifier, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import in_full, in_private

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
-from fedsage.federation.policy import DEFAULT, Policy, refusal
+from fedsage.federation.consent.policy import DEFAULT, Policy, refusal
 from fedsage.layering import Settings
 
 HOSTILE: Mapping[str, Settings] = {

@@ -19,7 +19,7 @@ from fedsage.models.gen_learner import noise_stream
 from fedsage.models.neighgen import Held, Hg, first_held, sample_rows, whole_counts
 from fedsage.models.parameters import Parameters, load_parameters
 from fedsage.privacy.sums import decode
-from fedsage.protocol.integer_weights import taken_out
+from fedsage.protocol.changes.weights import taken_out
 from fedsage.protocol.messages import OwnerId
 from fedsage.rng import generator
 from fedsage.shapes import Array

@@ -17,11 +17,11 @@ from fedsage.engines.simulated import hide_sums
 from fedsage.errors import FedSageError
 from fedsage.graph.partition import partition
 from fedsage.models.parameters import Parameters, parameters_of
-from fedsage.protocol.common import ROOTS, Change
+from fedsage.protocol.changes.follow import follower
+from fedsage.protocol.changes.state import ROOTS, Change
+from fedsage.protocol.changes.weights import SQUARES
 from fedsage.protocol.door import Link
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import follower
-from fedsage.protocol.integer_weights import SQUARES
 from fedsage.protocol.messages import Ask, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, in_private, in_sums

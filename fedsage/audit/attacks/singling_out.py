@@ -17,16 +17,16 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.engines.simulated import hide_sums
 from fedsage.errors import FedSageError
-from fedsage.protocol.averaging import ByChanges, everything, news_of
-from fedsage.protocol.changes import local_change_c, no_change, receive_change
-from fedsage.protocol.common import Change, Common
+from fedsage.protocol.changes.follow import Turn, follower
+from fedsage.protocol.changes.owner import local_change_c, no_change, receive_change
+from fedsage.protocol.changes.server import ByChanges, everything, news_of
+from fedsage.protocol.changes.start import checksum_of
+from fedsage.protocol.changes.state import Change, Common
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.following import Turn, follower
-from fedsage.protocol.hidden_sums import HiddenSums
-from fedsage.protocol.holding import checksum_of
-from fedsage.protocol.mask_messages import Answered
-from fedsage.protocol.masking import give_shares
+from fedsage.protocol.hidden_sums.messages import Answered
+from fedsage.protocol.hidden_sums.owner import give_shares
+from fedsage.protocol.hidden_sums.server import HiddenSums
 from fedsage.protocol.messages import Ask, Classifier, OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, Summed, in_private

@@ -1,0 +1,1 @@
+"""What parties agree on between themselves before training."""

@@ -1,0 +1,1 @@
+"""What an owner allows: its policy, and its decision on a run."""

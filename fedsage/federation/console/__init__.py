@@ -1,0 +1,1 @@
+"""The console: a page for the people of one party."""

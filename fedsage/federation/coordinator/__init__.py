@@ -1,0 +1,1 @@
+"""The coordinator's side: submit a run, follow it, fetch its result."""

@@ -1,0 +1,1 @@
+"""An owner's side of a federated run."""

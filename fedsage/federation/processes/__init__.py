@@ -1,0 +1,1 @@
+"""The processes of one party on its machine."""

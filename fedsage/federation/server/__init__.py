@@ -1,0 +1,1 @@
+"""The server's side of a federated run."""

@@ -1,0 +1,1 @@
+"""What a federation is doing, and how people look it up."""

@@ -1,0 +1,1 @@
+"""Hidden sums: owners mask what they send, and the server sees only the total."""

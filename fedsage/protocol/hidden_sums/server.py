@@ -1,0 +1,187 @@
+"""Sums of which the server sees only the total: the server's side of masking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fedsage.errors import Absent, ConfigError, ProtocolError
+from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, threshold_of
+from fedsage.privacy.masks import masked
+from fedsage.protocol.engine import Miss
+from fedsage.protocol.exchange import Exchange, add_up
+from fedsage.protocol.hidden_sums.integers import whole_numbers, with_points
+from fedsage.protocol.hidden_sums.masks import about, checksum_of, lot_key
+from fedsage.protocol.hidden_sums.messages import (
+    Answered,
+    Batch,
+    Boxes,
+    Keys,
+    Members,
+    Shares,
+    State,
+    Voucher,
+)
+from fedsage.protocol.hidden_sums.owner import (
+    give_shares,
+    hold_shares,
+    holders_of,
+    make_keys,
+    reach_of,
+    seed_of,
+    share_secrets,
+    vouch,
+)
+from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed
+
+LOTS = 32  # sums that keys are made for at a time
+RETRY = 4  # sums after which an owner that was absent gets keys, if it is back
+TRIES = 3
+WITHOUT_KEYS = "it was absent when the keys for sums were made"
+M = TypeVar("M")
+
+
+class HiddenSums:
+    """Numbers the sums (a *lot* is one sum) and removes masks from them.
+
+    Args:
+        exchange: Used to ask owners.
+        run: The name of the run.
+    """
+
+    def __init__(self, exchange: Exchange, run: str) -> None:
+        self.exchange, self.run = exchange, run
+        self.keys: Mapping[OwnerId, Keys] = {}
+        self.around: Mapping[OwnerId, Sequence[OwnerId]] = {}
+        self.able: Collection[OwnerId] = ()  # owners with keys and with the others' shares
+        self.first, self.next = -1, 0
+        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sums
+        self.bound: dict[str, str] = {}  # what all owners were told, by procedure
+
+    def sum(
+        self,
+        procedure: Procedure[Any, Request, Reply],
+        request: Request | Mapping[OwnerId, Request],
+        combine: Callable[[Sequence[Reply]], Reply],
+        least: int | None,
+    ) -> Reply:
+        """The sum of masked replies; a bad reply shows only in the sum."""
+        exchange = self.exchange
+        if combine is not add_up:
+            raise ConfigError(
+                f"The replies to {procedure.name} are to be combined by a rule other than the "
+                "sum, which needs each owner's own reply. Use --privacy open."
+            )
+        requests = exchange.requests_of(procedure, request)
+        lot = self.lot_for(requests)
+        able = {i: one for i, one in requests.items() if i in self.able}
+        away = [Miss(i, procedure.name, WITHOUT_KEYS) for i in requests if i not in able]
+        exchange.misses += away
+        replies = exchange.ask(procedure, able, Summed, least, lot)
+        added = {i: reply for i, reply in replies.items() if not procedure.silent(reply)}
+        if not added:  # then nothing is masked
+            return add_up(list(replies.values()))
+        what = about(self.run, lot, procedure, able[min(added)], self.bound)
+        total = self.opened(add_up(list(added.values())), lot, list(added), what)
+        wrong = exchange.guard.wrong_sum(procedure, total, len(added), exchange.agreed)
+        if wrong:
+            names = ", ".join(exchange.engine.name_of(i) for i in added)
+            raise ProtocolError(
+                f"The sum of {procedure.name} has {wrong}. One of these owners sent what no "
+                f"training leads to; the masks hide which: {names}."
+            )
+        exchange.on_sum(procedure, total)
+        return total
+
+    def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
+        """Note what all owners were told: masks cancel only among those that know it."""
+        self.bound[procedure.name] = checksum_of(request)
+
+    def vouchers(self, state: str) -> dict[str, Voucher]:
+        """Signatures of owners that computed a state themselves."""
+        asked = dict.fromkeys(self.exchange.owners, State(state))
+        replies = self.exchange.ask(vouch, asked, Open, 0)
+        return {str(i): one for i, one in replies.items() if one.signature}
+
+    def lot_for(self, asked: Collection[OwnerId]) -> int:
+        """The lot of the next sum; makes new keys when they run out or absent owners return."""
+        age = self.next - self.first
+        if self.first < 0 or age >= LOTS or (age >= RETRY and set(asked) - set(self.able)):
+            self.make_batch()
+        self.next += 1
+        return self.next - 1
+
+    def make_batch(self) -> None:
+        """Make keys for the next sums; all who take part share their secrets."""
+        exchange, asked = self.exchange, list(self.exchange.owners)
+        for _ in range(TRIES):
+            number = max(self.next, self.first + 1)
+            batch = Batch(number, LOTS)
+            keys = exchange.ask(make_keys, dict.fromkeys(asked, batch), Open)
+            members = Members({str(i): one for i, one in keys.items()})
+            boxes = exchange.ask(share_secrets, dict.fromkeys(keys, members), Sealed)
+            self.first = self.next = number
+            if set(boxes) == set(keys):
+                self.keys = keys
+                self.around = circle(list(keys), seed_of(keys), reach_of(keys))
+                given = {i: boxes_for(i, boxes) for i in boxes}
+                self.able = set(exchange.ask(hold_shares, given, Open))
+                return
+            asked = list(boxes)
+        raise Absent("Owners come and go too fast to agree on keys. Try again later.")
+
+    def opened(self, total: M, lot: int, answered: Sequence[OwnerId], what: str) -> M:
+        """A sum without its masks; ``what`` it is over is part of their keys."""
+        here = {str(i): True for i in answered}
+        asked = {i: Answered(lot, here, self.signed.get(i, {})) for i in answered}
+        needed = threshold_of(len(self.keys))
+        shares = self.exchange.ask(give_shares, asked, Open, needed)
+        signed = {f"{lot}/{i}": one.signature for i, one in shares.items()}
+        for i in answered:  # whoever gave no shares may have got the list, or may not
+            self.signed[i] = signed | ({} if i in shares else self.signed.get(i, {}))
+        plus, minus = self.masks_on(lot, answered, shares, what)
+        numbers, rebuilt = whole_numbers(total)
+        return with_points(rebuilt(masked(numbers, minus, plus)))
+
+    def masks_on(
+        self,
+        lot: int,
+        answered: Sequence[OwnerId],
+        shares: Mapping[OwnerId, Shares],
+        what: str,
+    ) -> tuple[list[bytes], list[bytes]]:
+        """The seeds of the masks that were added to a sum, and of those subtracted."""
+        own = {i: one.own for i, one in shares.items()}
+        keys = {i: one.keys for i, one in shares.items()}
+        plus = [derived(in_bytes(self.secret_of(j, own)), "own mask") for j in answered]
+        minus: list[bytes] = []
+        for gone in set(self.keys) - set(answered):
+            secret = self.secret_of(gone, keys)
+            for j in set(self.around[gone]) & set(answered):
+                public = lot_key(self.keys[j], lot - self.first)
+                seed = agreed(secret, public, what)
+                (plus if j < gone else minus).append(seed)
+        return plus, minus
+
+    def secret_of(self, owner: OwnerId, told: Mapping[OwnerId, Mapping[str, str]]) -> int:
+        """A secret of an owner, from the shares that its neighbors sent."""
+        holders = holders_of(self.around, owner)
+        found = {
+            place: int(told[i][str(owner)], 16)
+            for place, i in enumerate(holders)
+            if i in told and str(owner) in told[i]
+        }
+        needed = threshold_of(len(holders), len(self.keys))
+        if len(found) < needed:
+            raise Absent(
+                f"{len(found)} owners sent shares of the mask of owner "
+                f"{self.exchange.engine.name_of(owner)}, but {needed} are needed: too many are "
+                "gone. Use the same command with --resume when they are back."
+            )
+        return joined(found, len(holders), needed)
+
+
+def boxes_for(owner: OwnerId, boxes: Mapping[OwnerId, Boxes]) -> Boxes:
+    """What the others sent to one owner."""
+    return Boxes({str(i): one.boxes[str(owner)] for i, one in boxes.items() if i != owner})

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from fedsage.audit.case import Case, Rows
 from fedsage.audit.finding import Attempt, Finding
-from fedsage.audit.scores import auc, found_at
+from fedsage.audit.scores import auc, auc_error, found_at
 from fedsage.audit.seen import Directions, Party, basis_of
 from fedsage.shapes import Array
 
@@ -19,15 +19,17 @@ def inside(rows: Rows, basis: Float[Array, "d_x rank"]) -> Float[Array, " rows"]
 
 def asked_about(case: Case, attempt: Attempt, vectors: dict[Party, Directions]) -> Finding:
     """Test whether a row is at an owner, given vectors by party; None is the sum's party."""
-    aucs, found = [], []
+    aucs, found, errors = [], [], []
     for i in case.attacked:
         basis = basis_of(vectors[i], case.plan.nodes[i])
         members, others = (inside(x, basis) for x in (case.rows_of(i), case.rows_of_others(i)))
         aucs.append(auc(members, others))
         found.append(found_at(members, others))
+        errors.append(auc_error(len(members), len(others)))
     of_sum = asked_of_sum(case, vectors[None])
     note = f"TPR at 1%: {np.mean(found):.3f}; {words_of_sum(of_sum)}"
-    return attempt.auc(float(np.mean(aucs)), of_sum, note)
+    error = float(np.linalg.norm(errors)) / len(errors)  # of the mean
+    return attempt.auc(float(np.mean(aucs)), of_sum, note, error)
 
 
 def asked_of_sum(case: Case, vectors: Directions) -> float | None:

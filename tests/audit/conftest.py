@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -52,10 +53,17 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> MakeCase:
 
 @pytest.fixture(scope="session")
 def masked_case(case_of: MakeCase) -> Case:
-    """A run whose sums are hidden, as its server saw it; by the same masks every time."""
+    """A run whose sums are hidden, as its server saw it."""
+    with same_masks():
+        case = case_of(how="low-rank", privacy={"level": "sums"})
+    return replace(case, quick=False, read={})
+
+
+@contextmanager
+def same_masks() -> Iterator[None]:
+    """The same masks every time, so that what an attack finds in them is the same."""
     stream = generator(0, "masks")
     with pytest.MonkeyPatch.context() as patch:
         new = "fedsage.protocol.hidden_sums.owner.new_secret"
         patch.setattr(new, lambda: int.from_bytes(stream.bytes(15), "big"))
-        case = case_of(how="low-rank", privacy={"level": "sums"})
-    return replace(case, quick=False, read={})
+        yield

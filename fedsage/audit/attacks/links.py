@@ -41,7 +41,7 @@ def links(case: Case) -> Finding:
             continue
         rows = np.unique(pairs)
         place = np.searchsorted(rows, pairs)
-        bare = without_links(graph, rows)
+        bare = without_links(graph.induced(rows))
         features = alike(bare.x.toarray() if hasattr(bare.x, "toarray") else bare.x, place)
         answers = alike(model.on_graph(bare).softmax(dim=1).numpy(), place)
         alone.append(auc_of(features, truth))
@@ -64,10 +64,10 @@ def some_pairs(graph: Graph, stream: Stream) -> tuple[Pairs, Array]:
     return pairs, np.arange(pairs.shape[1]) < real.shape[1]
 
 
-def without_links(graph: Graph, nodes: Array) -> Graph:
-    """Some nodes of a graph, and none of its links."""
+def without_links(graph: Graph) -> Graph:
+    """All nodes of a graph, and none of its links."""
     none = np.empty((2, 0), dtype=np.int64)
-    return Graph.from_arrays(graph.x[nodes], none, graph.y[nodes], graph.class_names)
+    return Graph.from_arrays(graph.x, none, graph.y, graph.class_names)
 
 
 def alike(vectors: Vectors, pairs: Pairs) -> Float[Array, " pairs"]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from fedsage.audit.attacks.links import without_links
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.audit.scores import auc, auc_error, found_at
@@ -50,11 +51,15 @@ def membership(case: Case) -> Finding:
 
 
 def sureness(setup: Setup, phi: Parameters) -> Sure:
-    """The log odds of the true class, for all owners' nodes, each on its owner's graph."""
+    """The log odds of the true class of all owners' nodes, queried as the model was trained.
+
+    That is on the owner's graph, or by a node's row alone if links were not used.
+    """
     model = build(setup.plan.shape, phi, "cpu", "torch")
     found = []
     for graph in setup.owners.subgraphs:
-        logits = model.on_graph(graph).double()
+        seen = graph if model.trains_on_links else without_links(graph)
+        logits = model.on_graph(seen).double()
         own = torch.from_numpy(graph.y.clip(0).astype(np.int64))[:, None]
         rest = logits.scatter(1, own, -torch.inf).logsumexp(dim=1)
         found.append((logits.gather(1, own)[:, 0] - rest).numpy())

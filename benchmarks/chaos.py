@@ -2,13 +2,15 @@
 
     python benchmarks/chaos.py                       # every case once, three owners
     python benchmarks/chaos.py --random 40 --owners 10 --seed 1
+    python benchmarks/chaos.py --privacy private --cases kill
 
 Server, owners and coordinator are processes of their own with mutual TLS; owners reach the
 server through a proxy on loopback that can delay, lose, throttle and cut. One run is disturbed
 again and again at random moments, and waits for everyone it needs, so its model must be that of
 an undisturbed run, bit for bit. With ``--spare`` runs go on without a missing owner, and every
 round without it must say so. Results are added to ``docs/results/chaos.json``, and the table in
-docs/reliability.md is made from them. Needs root (small disks are mounted) and a C compiler
+docs/reliability.md is made from them. In private runs every ledger must have paid for each sum
+once. Needs root (small disks are mounted) and a C compiler
 (for a wrong clock).
 """
 
@@ -35,20 +37,25 @@ from fedsage.config import Config, load_config
 from fedsage.federation.coordinator.rehearse import rehearsal
 from fedsage.files import write_atomically, write_json
 from fedsage.machine import commit, machine, versions
+from fedsage.privacy.ledger import SPENT, Ledger
+from fedsage.protocol.procedures import in_private
 from fedsage.runs.execute import run_config
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = DOCS / "results" / "chaos.json"
 ROUNDS = 7  # for each fault
+PER_ROUND = ("Change", "NoisyGradient")  # what an owner sends once in a round
 LONGEST = 4.0  # seconds at most, from a round to the next fault
 
 
-def settings_of(owners: int, rounds: int, spare: int) -> dict[str, dict[str, Any]]:
-    """A small graph, so that time goes into faults."""
+def settings_of(
+    owners: int, rounds: int, spare: int, privacy: str
+) -> dict[str, dict[str, Any]]:
+    """A small model, so that time goes into faults."""
     return {
         "run": {"method": "fedsage"},
-        "model": {"widths": [16, 8]},
-        "privacy": {"level": "sums"},
+        "model": {} if privacy == "private" else {"widths": [16, 8]},
+        "privacy": {"level": privacy},
         "classifier": {"rounds_c": rounds},
         "federation": {"deadline": 60, "wait": PATIENCE, "min_owners": owners - spare},
     }
@@ -62,10 +69,11 @@ def config_of(settings: dict[str, dict[str, Any]], owners: int) -> Config:
 
 
 def disturbed(
-    owners: int, spare: int, plan: list[tuple[str, str]], stream: random.Random
+    asked: argparse.Namespace, plan: list[tuple[str, str]], stream: random.Random
 ) -> dict[str, Any]:
     """One run with faults, one after the other; what was seen."""
-    settings = settings_of(owners, ROUNDS * len(plan) + 10, spare)
+    owners, spare = asked.owners, asked.spare
+    settings = settings_of(owners, ROUNDS * len(plan) + 10, spare, asked.privacy)
     config, faults, proxies = config_of(settings, owners), list[Seen](), dict[str, Proxy]()
     wanted = run_config(config).record.model_sha256
     words = [f"{section}.{key}={json.dumps(value)}" for section, held in settings.items()
@@ -91,7 +99,7 @@ def disturbed(
             faults.append(caused(scene, name, victim))
         scene.until(lambda: one.ended, 3 * PATIENCE)
         found = judged(scene, faults, config, wanted)
-    return found | {"owners": owners, "spare": spare}
+    return found | {"owners": owners, "spare": spare, "privacy": asked.privacy}
 
 
 def caused(scene: Scene, name: str, victim: str) -> Seen:
@@ -130,7 +138,21 @@ def judged(scene: Scene, faults: list[Seen], config: Config, wanted: str) -> dic
         "absences_told": len(without),
         "silent_absences": silent(scene, lines),
         "second_run_ended": None if second is None else second.model() is not None,
+        "paid_once": paid_once(scene, config) if in_private(config) else None,
     }
+
+
+def paid_once(scene: Scene, config: Config) -> bool:
+    """Whether every owner has paid for each sum of the run once, and within its ε."""
+    wanted = ["count", *(f"round {t + 1}" for t in range(config.classifier.rounds_c))]
+    ledgers = [Ledger(scene.kit(name).ours / SPENT) for name in scene.proxies]
+    how = config.privacy
+    return all(
+        sorted(one.what for one in ledger.entries() if one.run == scene.run_name)
+        == sorted(wanted)
+        and ledger.spent(how.delta) <= how.epsilon
+        for ledger in ledgers
+    )
 
 
 def silent(scene: Scene, lines: list[dict[str, Any]]) -> int:
@@ -139,7 +161,7 @@ def silent(scene: Scene, lines: list[dict[str, Any]]) -> int:
     for name in scene.proxies:
         told = sum(any(name in str(miss) for miss in line["without"]) for line in lines)
         (log,) = (scene.kit(name).ours / "runs").glob(f"{scene.run_name}/sent.jsonl")
-        sent = sum(json.loads(line).get("type") == "Change" for line in log.open())
+        sent = sum(json.loads(line).get("type") in PER_ROUND for line in log.open())
         found += max(0, len(lines) - told - sent)
     return found
 
@@ -200,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--owners", type=int, default=3)
     parser.add_argument("--spare", type=int, default=0, help="owners that a round may miss")
+    parser.add_argument("--privacy", choices=("sums", "private"), default="sums")
     parser.add_argument("--random", type=int, default=0, help="so many faults at random")
     parser.add_argument("--a-run", type=int, default=9, help="faults in one run")
     parser.add_argument("--seed", type=int, default=0)
@@ -217,7 +240,7 @@ def main() -> None:
         now, kinds = kinds[: asked.a_run], kinds[asked.a_run :]
         plan = [(kind, stream.choice(names)) for kind in now]
         made = {"versions": versions(), "commit": commit(), "machine": machine()}
-        run = disturbed(asked.owners, asked.spare, plan, stream) | {"seed": asked.seed} | made
+        run = disturbed(asked, plan, stream) | {"seed": asked.seed} | made
         before = json.loads(asked.out.read_text())["runs"] if asked.out.exists() else []
         found = [*before, run]
         write_json(asked.out, {"summary": summary(found), "runs": found})

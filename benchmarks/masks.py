@@ -1,9 +1,10 @@
-"""What hidden sums cost: a federation of real processes with masks and without, in turn.
+"""What a privacy level costs: a federation of real processes at one level and another, in turn.
 
     python benchmarks/masks.py --datasets cora msacademic --owners 10 --rounds 20 --repeats 2
+    python benchmarks/masks.py --datasets pubmed --levels sums private
 
-For each dataset: seconds of a round, bytes up and down, and their ratios, sums to open. Both
-run in turn on the same machine, so that what else it does falls on both.
+For each dataset: seconds of a round, bytes up and down, and their ratios, the second level to
+the first. Both run in turn on the same machine, so that what else it does falls on both.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-LEVELS = ("open", "sums")
-
 
 def main() -> None:
     """Run, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", nargs="+", default=["cora"])
+    parser.add_argument("--levels", nargs=2, default=["open", "sums"])
     parser.add_argument("--owners", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=2)
     asked = parser.parse_args()
+    first, second = asked.levels
     for dataset in asked.datasets:
-        found: dict[str, list[dict[str, float]]] = {level: [] for level in LEVELS}
+        found: dict[str, list[dict[str, float]]] = {level: [] for level in asked.levels}
         for _ in range(asked.repeats):
-            for level in LEVELS:
+            for level in asked.levels:
                 found[level].append(costs(dataset, asked.owners, asked.rounds, level))
         print(f"{dataset}, {asked.owners} owners")
-        for what in found["open"][0]:
-            ours = {level: median(one[what] for one in found[level]) for level in LEVELS}
-            ratio = ours["sums"] / ours["open"] if ours["open"] else float("nan")
-            print(f"  {what}: open {ours['open']:.4g}, sums {ours['sums']:.4g}, × {ratio:.2f}")
+        for what in found[first][0]:
+            a, b = (median(one[what] for one in found[level]) for level in asked.levels)
+            ratio = b / a if a else float("nan")
+            print(f"  {what}: {first} {a:.4g}, {second} {b:.4g}, × {ratio:.2f}")
         print(f"  the same model: {len(MODELS[dataset]) == 1}", flush=True)
 
 

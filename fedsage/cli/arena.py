@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedsage.arena.contest import Contest, Ring
 
 Levels = Annotated[str | None, typer.Option(metavar="A,B,…")]
-SHARES = "shares to try, e.g. 0.2,0.5,0.8; curves are drawn over them"
+SHARES = "several shares, e.g. 0.2,0.5,0.8, for a curve"
 
 
 def levels_of(words: str) -> Any:
@@ -36,12 +36,13 @@ def arena(
         str | None,
         typer.Option(
             metavar="A,B,…",
-            help="methods, or METHOD@BACKBONE, or your own .py files; differences are from the "
-            "first (default: all)",
+            help="methods, METHOD@BACKBONE, or your own .py files; others are compared with "
+            "the first (default: all)",
         ),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="how graphs are cut (default: louvain)")
+        str | None,
+        typer.Option(metavar="A,B,…", help="how to cut each graph (default: louvain)"),
     ] = None,
     owners: Annotated[
         str | None, typer.Option(metavar="N,…", help="numbers of owners (default: 10)")
@@ -56,39 +57,42 @@ def arena(
     budget: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="settings tried for each method (default: 3; quick: 1)"
+            min=1,
+            metavar="N",
+            help="how many settings to try for each method (default: 3; quick: 1)",
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="how many, from 0 on (default: 5; quick: 1)"),
+        typer.Option(
+            min=1, metavar="N", help="how many seeds, from 0 on (default: 5; quick: 1)"
+        ),
     ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="owners and splits of a paper: fedpub, fedgta, …"),
     ] = None,
-    missing_features: Annotated[
-        str | None, levels_of("values of features that are lost")
-    ] = None,
-    missing_links: Annotated[str | None, levels_of("links that are lost")] = None,
-    few_labels: Annotated[str | None, levels_of("training nodes that are lost")] = None,
-    noisy_labels: Annotated[str | None, levels_of("training labels that are wrong")] = None,
+    missing_features: Annotated[str | None, levels_of("feature values to remove")] = None,
+    missing_links: Annotated[str | None, levels_of("links to remove")] = None,
+    few_labels: Annotated[str | None, levels_of("training labels to remove")] = None,
+    noisy_labels: Annotated[str | None, levels_of("training labels to falsify")] = None,
     label_skew: Annotated[
         str | None,
         typer.Option(
             metavar="A,B,…",
-            help="instead of --partition: label:BETA for each; 0.1 is a strong skew",
+            help="in place of --partition: a BETA of label:BETA for each; 0.1 is a strong skew",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="two graphs, six methods, one seed, usual settings")
+        bool,
+        typer.Option("--quick", help="two graphs, six methods, one seed, default settings"),
     ] = False,
     assignments: options.Assignments = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="runs at a time (default: all cores)")
     ] = None,
     kept: Annotated[
-        bool, typer.Option("--kept", help="run nothing: only what --out holds already")
+        bool, typer.Option("--kept", help="start no run: use only finished ones")
     ] = False,
     out: options.Out = None,
     json: options.Json = False,

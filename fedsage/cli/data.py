@@ -47,7 +47,12 @@ def list_() -> None:
 @app.command()
 def get(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="cora, citeseer, pubmed or msacademic")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="cora, citeseer, pubmed or msacademic",
+            autocompletion=options.among(*options.DATASETS[:-1]),
+        ),
     ],
 ) -> None:
     """Download a dataset, unless it is already on this machine."""
@@ -163,16 +168,16 @@ def init(
     ] = None,
     weight_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="the column of links that says how much each counts"),
+        typer.Option(metavar="NAME", help="the column of a link's weight"),
     ] = None,
     time_column: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="the column of links that says since when each is"),
+        typer.Option(metavar="NAME", help="the column of a link's date"),
     ] = None,
     at_least: Annotated[
         int | None,
         typer.Option(
-            metavar="ROWS", min=1, help="show only words that so many rows have (default: 8)"
+            metavar="N", min=1, help="show only words that at least N rows have (default: 8)"
         ),
     ] = None,
     empty: Annotated[
@@ -238,7 +243,7 @@ def next_step(folder: Path, schema: Schema) -> str:
 @app.command()
 def merge(
     schemas: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="a schema of each owner")
+        list[Path], typer.Argument(metavar="FILE", help="the schema of each owner")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="the file to write")],
     force: Annotated[

@@ -79,15 +79,17 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
     """A line now and then, and one for the last round."""
     shown = math.inf
     done = 0
+    spent: dict[int | None, float] = {}  # where owners train one after the other, by owner
 
     def on_line(line: HistoryLine) -> None:
         nonlocal shown, done
         done += 1
+        spent[line.owner] = line.seconds
         now = time.monotonic()
         shown = min(shown, now)  # the first round may have waited for a compiler
         if done == total or now - shown >= SECONDS_BETWEEN_LINES:
             shown = now
-            left = line.seconds / done * (total - done)
+            left = sum(spent.values()) / done * (total - done)
             where = f"{label}: {done}/{total} rounds, {line.phase}"
             say(f"{where}, {', '.join(numbers(line))}, {left:.0f} s left")
 

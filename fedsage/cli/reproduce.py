@@ -21,9 +21,21 @@ if TYPE_CHECKING:
     from fedsage.reproduce.make import FinishedStudy
 
 
+def names_for_the_shell(incomplete: str) -> list[str]:
+    """What the shell offers for the name of a study."""
+    from fedsage.reproduce.make import STUDIES
+
+    return options.among("list", "all", *STUDIES)(incomplete)
+
+
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="list, all, or a name from the list")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="list, all, or a name from the list",
+            autocompletion=names_for_the_shell,
+        ),
     ],
     seeds: Annotated[
         int, typer.Option(min=1, metavar="N", help="how many seeds, from 0 on")
@@ -31,7 +43,14 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="one seed, few rounds, Cora only: just to try it")
     ] = False,
-    preset: Annotated[str, typer.Option(metavar="NAME", help="paper, or best")] = "paper",
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="paper, or best",
+            autocompletion=options.among(*options.PRESETS),
+        ),
+    ] = "paper",
     datasets: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="only these, e.g. cora,citeseer")
     ] = None,

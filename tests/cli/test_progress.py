@@ -47,6 +47,19 @@ def test_a_line_says_traffic_beside_full_messages_only_where_these_differ() -> N
     assert progress.carried(line_of({"up": 0, "down": 0}, {})) == ""
 
 
+def test_the_time_left_counts_all_owners_that_train_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    with progress.plain_lines("locsage", 6) as on_line:
+        for owner in range(2):  # two rounds each, 10 s a round; the clock starts anew
+            for t in range(2):
+                sent = {"up": 0, "down": 0}
+                on_line(HistoryLine("training", t, 0.5, 0.7, sent, 10.0 * (t + 1), owner))
+    left = re.findall(r"(\d+) s left", capsys.readouterr().err)
+    assert left == ["50", "40", "30", "20"]
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_bar_and_plain_lines_say_phase_and_traffic(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -19,11 +19,13 @@ import typer
 from fedsage.cli import options
 from fedsage.cli.comparison import against_baseline, difference_cells, title_of_differences
 from fedsage.cli.main import app
+from fedsage.cli.reproduce import names_for_the_shell
 from fedsage.cli.resume import how_to_resume
 from fedsage.data.datasets import DATASETS
 from fedsage.federation.server.serve import federated
 from fedsage.methods import METHODS, find_method
 from fedsage.readable import counted
+from fedsage.reproduce.make import STUDIES
 from fedsage.runs.comparison import Row
 from tests.cli.conftest import SMALL, Call
 
@@ -83,6 +85,11 @@ def test_completion_prints_a_script(fedsage: Call, shell: str) -> None:
 def test_completion_for_an_unknown_shell_is_refused(fedsage: Call) -> None:
     done = fedsage("completion", "bush")
     assert done.code == 2 and "Did you mean 'bash'?" in done.err
+
+
+def test_the_shell_offers_every_study() -> None:
+    assert names_for_the_shell("") == ["list", "all", *STUDIES]
+    assert names_for_the_shell("table-m") == ["table-main"]
 
 
 @pytest.mark.skipif(BASH is None, reason="there is no bash here")

@@ -49,9 +49,9 @@ def approve(
             "--always", help="also take part in later runs that differ only in name and seed"
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask back")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
-    """Take part in the run that waits for you, after showing what would leave."""
+    """Take part in the run that is waiting for you, after showing what would leave."""
     from fedsage.federation.consent.decide import decide
 
     folder, asked = shown(kit)
@@ -70,10 +70,10 @@ def approve(
 def decline(
     kit: KitFolder,
     because: Annotated[
-        str, typer.Option(metavar="WORDS", help="a reason; the coordinator is told")
+        str, typer.Option(metavar="WORDS", help="a reason, for the coordinator")
     ] = "",
 ) -> None:
-    """Refuse the run that waits for you, and tell the coordinator why."""
+    """Refuse the run that is waiting for you, and tell the coordinator why."""
     from fedsage.federation.consent.decide import decide
 
     folder, asked = shown(kit)

@@ -22,7 +22,10 @@ def console(
     ] = None,
     kit: Annotated[Path | None, typer.Option(metavar="KIT", help="the same, as a flag")] = None,
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="port (default: a free one)")
+        int,
+        typer.Option(
+            metavar="N", min=0, max=65535, show_default=False, help="port (default: a free one)"
+        ),
     ] = 0,
     browse: Annotated[
         bool, typer.Option("--browse", help="also open the page in a browser")

@@ -50,7 +50,7 @@ def go_on(kit: KitFolder) -> None:
 @app.command()
 def leave(
     kit: KitFolder,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask back")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
     """Leave the run in progress after this round, for good."""
     if not yes and not typer.confirm("Leave the run? It cannot be joined again."):

@@ -22,7 +22,10 @@ def service(
         typer.Option(metavar="NAME", help="start with the machine, as this user"),
     ] = None,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="where to write it (default: here)")
+        Path,
+        typer.Option(
+            metavar="FOLDER", show_default=False, help="where to write it (default: here)"
+        ),
     ] = Path(),
 ) -> None:
     """Write a systemd unit that keeps the server or an owner running."""

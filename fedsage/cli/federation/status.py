@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def status(
     kit: Annotated[
-        Path, typer.Argument(metavar="[KIT]", help="folder of a party's startup kit")
+        Path, typer.Argument(metavar="KIT", help="folder of a party's startup kit")
     ] = Path(),
     watch: Annotated[
         bool, typer.Option("--watch", help="keep showing it, until Ctrl-C")

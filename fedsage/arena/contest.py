@@ -13,6 +13,7 @@ from fedsage.errors import ConfigError
 from fedsage.layering import Settings, overlaid
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
+from fedsage.readable import owners_of
 from fedsage.registry import is_file
 
 Moments: TypeAlias = Literal["averaged", "own"]
@@ -77,7 +78,8 @@ class Ring:
     def words(self) -> str:
         """The ring in words."""
         more = "".join(f", {knob.replace('_', ' ')} {value:g}" for knob, value in self.stress)
-        return f"{self.dataset}, {self.owners} {self.partition} owners, {self.split}{more}"
+        owners = owners_of(self.owners, self.partition)
+        return f"{self.dataset}, {owners}, {self.split}{more}"
 
 
 def shares_of(split: str) -> tuple[float, float]:

@@ -31,7 +31,7 @@ def arena_page(standings: Sequence[Standing], rows: Rows, note: str) -> str:
     return str(
         template().render(
             title="; ".join(dict.fromkeys(ring.words for ring in rings if not ring.stress)),
-            methods=[f"{len(names)} methods in the arena"],
+            methods=[f"{counted(len(names), 'method')} in the arena"],
             lead=lead(standings),
             about=[
                 ("seeds", str(seeds)),

@@ -15,6 +15,7 @@ from fedsage.cli.given_settings import read_assignments
 from fedsage.cli.reproduce import StudyProgress
 from fedsage.cli.resume import Interrupted
 from fedsage.errors import ConfigError
+from fedsage.readable import owners_of
 
 if TYPE_CHECKING:
     from fedsage.arena.contest import Contest, Ring
@@ -212,9 +213,8 @@ def show_rows(found: dict[str, Any], folder: Path) -> None:
     titles: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:
         more = "".join(f", {key.replace('_', ' ')} {v:g}" for key, v in row["stress"].items())
-        where = (
-            f"{row['dataset']}, {row['owners']} {row['partition']} owners, {row['split']}{more}"
-        )
+        owners = owners_of(row["owners"], row["partition"])
+        where = f"{row['dataset']}, {owners}, {row['split']}{more}"
         titles.setdefault(where, []).append(row)
     columns = ("method", "state", "global", "local", "own, local", "local − first", "CPU time")
     for title, rows in titles.items():

@@ -58,7 +58,7 @@ def bar(label: str, total: int) -> Iterator[OnLine]:
     """
     columns = (
         BarColumn(bar_width=None),
-        TextColumn("{task.completed}/{task.total} rounds"),
+        TextColumn(f"{{task.completed}}/{counted(total, 'round')}"),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
     )
@@ -90,7 +90,7 @@ def plain_lines(label: str, total: int) -> Iterator[OnLine]:
         if done == total or now - shown >= SECONDS_BETWEEN_LINES:
             shown = now
             left = sum(spent.values()) / done * (total - done)
-            where = f"{label}: {done}/{total} rounds, {line.phase}"
+            where = f"{label}: {done}/{counted(total, 'round')}, {line.phase}"
             say(f"{where}, {', '.join(numbers(line))}, {left:.0f} s left")
 
     yield on_line

@@ -94,7 +94,8 @@ def split(
     except OSError as error:
         raise ConfigError(f"--out {folder} cannot be written ({error.strerror}).") from None
     output.print_owners(data.dataset, graph, part)
-    print(f"Written to {folder}/owner-0 … owner-{part.num_owners - 1}")
+    last = f" … owner-{part.num_owners - 1}" if part.num_owners > 1 else ""
+    print(f"Written to {folder}/owner-0{last}")
 
 
 def checked_folder(folder: Path, force: bool) -> Path:

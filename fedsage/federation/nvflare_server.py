@@ -30,6 +30,7 @@ from fedsage.federation.status import status
 from fedsage.federation.status.current_run import NOW, Now
 from fedsage.files import write_json
 from fedsage.models.classifier import save_models
+from fedsage.readable import counted
 from fedsage.runs.events import Event
 from fedsage.runs.folder import Provenance, write_result
 
@@ -165,7 +166,10 @@ class FedSageController(Controller):  # type: ignore[misc]
                 )  # fmt: skip
             except Returned:
                 names = ", ".join(engine.names[i] for i in sorted(engine.fresh))
-                note(own, f"{names} rejoins run {self.run_name} after {len(lines)} rounds.")
+                note(
+                    own,
+                    f"{names} rejoins run {self.run_name} after {counted(len(lines), 'round')}.",
+                )
             except Absent:
                 if len(lines) > done:
                     done, until, again = len(lines), time.monotonic() + self.wait, False

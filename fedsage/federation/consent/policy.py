@@ -19,6 +19,7 @@ from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError, PrivacyError, nearest
 from fedsage.federation.consent.policy_text import TEXT
 from fedsage.layering import Settings, explained
+from fedsage.readable import counted
 from fedsage.registry import is_file
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def refused(policy: Policy, config: Config) -> list[str]:
     fewest, least = policy.rules["fewest.owners"], config.federation.min_owners
     owners = min(least or config.data.owners, config.data.owners)
     few = (
-        [f"the run may continue with only {owners} owners {policy.why('fewest.owners')}"]
+        [
+            f"the run may continue with only {counted(owners, 'owner')} {policy.why('fewest.owners')}"
+        ]
         if owners < fewest
         else []
     )

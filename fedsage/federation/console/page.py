@@ -19,6 +19,7 @@ from fedsage.federation.processes.gate import RUNS
 from fedsage.federation.status.status import Status
 from fedsage.files import write_json
 from fedsage.protocol.sent_log import SENT, as_json
+from fedsage.readable import counted
 from fedsage.runs.folder import HISTORY
 
 FOLDER = "folder.json"  # in a coordinator's kit: where its last run is
@@ -111,7 +112,7 @@ def doing(status: Status) -> str:
     if status.phase is None:
         return f"Run {status.run} is getting ready."
     words = PHASES.get(status.phase, status.phase)
-    at = f", {status.round} of {status.rounds} rounds done" if status.rounds else ""
+    at = f", {status.round} of {counted(status.rounds, 'round')} done" if status.rounds else ""
     return f"Run {status.run} is {words}{at}."
 
 

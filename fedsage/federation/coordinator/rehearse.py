@@ -20,6 +20,7 @@ from fedsage.federation.kits.kit import Kit
 from fedsage.federation.kits.make import keep_secret, make_kits
 from fedsage.federation.processes.start import await_all, start, stop
 from fedsage.graph.partition import partition, with_splits
+from fedsage.readable import counted
 
 
 def as_made(kit: Kit) -> None:
@@ -43,7 +44,8 @@ def rehearsal(
         scratch = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
         data = owners_data(config, scratch / "data")
         port = free_port()
-        say(f"making certificates for {len(data)} owners, a server on port {port} and you")
+        owners = counted(len(data), "owner")
+        say(f"making certificates for {owners}, a server on port {port} and you")
         made = make_kits(f"localhost:{port}", list(data), scratch / "kits")
         kits = {kit.name: kit for kit in made}
         parties = [kit for kit in kits.values() if kit.role != "coordinator"]

@@ -166,10 +166,8 @@ class FedSageController(Controller):  # type: ignore[misc]
                 )  # fmt: skip
             except Returned:
                 names = ", ".join(engine.names[i] for i in sorted(engine.fresh))
-                note(
-                    own,
-                    f"{names} rejoins run {self.run_name} after {counted(len(lines), 'round')}.",
-                )
+                after = counted(len(lines), "round")
+                note(own, f"{names} rejoins run {self.run_name} after {after}.")
             except Absent:
                 if len(lines) > done:
                     done, until, again = len(lines), time.monotonic() + self.wait, False

@@ -91,14 +91,11 @@ def refused(policy: Policy, config: Config) -> list[str]:
     """What the policy does not allow, each with the line that forbids it."""
     fewest, least = policy.rules["fewest.owners"], config.federation.min_owners
     owners = min(least or config.data.owners, config.data.owners)
-    few = (
-        [
-            f"the run may continue with only {counted(owners, 'owner')} {policy.why('fewest.owners')}"
-        ]
-        if owners < fewest
-        else []
-    )
-    return [*other_words(policy, config), *out_of_range(policy, config), *few]
+    found = [*other_words(policy, config), *out_of_range(policy, config)]
+    if owners < fewest:
+        alone = counted(owners, "owner")
+        found.append(f"the run may continue with only {alone} {policy.why('fewest.owners')}")
+    return found
 
 
 def other_words(policy: Policy, config: Config) -> Iterator[str]:

@@ -72,7 +72,7 @@ def test_bar_and_plain_lines_say_phase_and_traffic(
     with progress.rounds("fedsage, seed 0", 1) as on_line:
         on_line(line_of(SHORT, FULL))
     shown = capsys.readouterr().err
-    assert "seed 0: training" in shown if terminal else "1/1 rounds, training, loss" in shown
+    assert "seed 0: training" in shown if terminal else "1/1 round, training, loss" in shown
     assert "loss 0.500, validation 0.750" in shown
     assert "traffic ↑ 700 kB ↓ 1.1 MB (full messages: 230 MB)" in shown
 

@@ -103,7 +103,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with progress.rounds("fedsage, seed 0", 1) as on_line:
         on_line(line_of(SHORT, FULL))
-    assert capsys.readouterr().err.startswith("fedsage, seed 0: 1/1 rounds, training, loss")
+    assert capsys.readouterr().err.startswith("fedsage, seed 0: 1/1 round, training, loss")
 
 
 def test_the_table_says_traffic_by_phase_and_how_much_less_it_is() -> None:

@@ -30,7 +30,7 @@ def epoch(
     """
     rows = unit_rows(feature_rows(graph.x, order, torch.device("cpu")))
     rows = rows if isinstance(rows, csr_array) else csr_array(rows.numpy())
-    moments, step = moments_of(optimizer, weights)
+    moments, step = moments_of(optimizer, weights, classifier.optimizer)
     loss = door.linear_epoch(
         (rows.indptr, rows.indices, rows.data * np.float32(length)),
         graph.y[order],

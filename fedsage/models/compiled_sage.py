@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsage.config import ClassifierConfig, Head, ModelConfig
+from fedsage.config import ClassifierConfig, Head, ModelConfig, OptimizerName
+from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.kernels import door
 from fedsage.kernels.door import Arrays
 from fedsage.models.layers import threshold
+from fedsage.models.optimizer import name_of
 from fedsage.models.parameters import Logits
 from fedsage.shapes import NodeIds
 
@@ -28,7 +30,7 @@ def epoch(
 
     It changes weights and moments in place.
     """
-    moments, step = moments_of(optimizer, weights)
+    moments, step = moments_of(optimizer, weights, classifier.optimizer)
     loss = door.epoch(
         generator,
         order,
@@ -84,13 +86,19 @@ def features_of(graph: Graph) -> Arrays:
 
 
 def moments_of(
-    optimizer: torch.optim.Optimizer, weights: list[Tensor]
+    optimizer: torch.optim.Optimizer, weights: list[Tensor], name: OptimizerName
 ) -> tuple[tuple[Arrays, Arrays], float]:
     """Both moments of each weight, as flat arrays, and how many steps the optimizer has made.
 
-    They are the optimizer's own memory, so changes reach it; SGD has none.
+    They are the optimizer's own memory, so changes reach it; SGD has none. Compiled code takes
+    the step of ``name``, and would write past these arrays if the optimizer were another one.
     """
-    if isinstance(optimizer, torch.optim.SGD):
+    if (found := name_of(optimizer)) != name:
+        raise ConfigError(
+            f"classifier.optimizer is '{name}', but the optimizer given is {found}. Make it with "
+            "make_optimizer from the same settings, or use --set run.kernel=torch."
+        )
+    if name == "sgd":
         nothing = (np.empty(0, np.float32),) * len(weights)
         return (nothing, nothing), 0.0
     states = [optimizer.state[weight] for weight in weights]

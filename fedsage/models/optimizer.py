@@ -72,6 +72,13 @@ def make_optimizer(
     return kind(weights, lr=eta, weight_decay=weight_decay, fused=fused)
 
 
+def name_of(optimizer: torch.optim.Optimizer) -> str:
+    """The name of an optimizer in settings; its class if it has none."""
+    kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+    found = (name for name, kind in kinds.items() if isinstance(optimizer, kind))
+    return next(found, type(optimizer).__name__)  # AdamW is an Adam in some versions of torch
+
+
 def moments_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> Parameters:
     """A copy of the optimizer's state of each weight; empty before its first step."""
     return {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 from scipy.sparse import csr_array
 
-from fedsage.config import ClassifierConfig, Kernel
+from fedsage.config import ClassifierConfig, Kernel, OptimizerName
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.kernels import epoch as compiled
@@ -262,3 +262,20 @@ def test_no_setting_compiles_the_kernel_again(graph: Graph) -> None:
         how = ClassifierConfig(optimizer=optimizer, weight_decay=1, fanouts=(2, 3))  # type: ignore[arg-type]
         after("fused", one, 2, how, head=head)
     assert len(compiled.epoch.signatures) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "said"), [("sgd", "adam"), ("adam", "sgd"), ("adam", "adamw")]
+)
+def test_an_optimizer_other_than_the_setting_is_refused(
+    made: OptimizerName, said: OptimizerName
+) -> None:
+    """Compiled code would take the step of one with the memory of the other."""
+    graph = random_graph(20, 6, 2, 40, dense=False)
+    model = new_model(shape_of(graph), generator(0, "phi"), kernel="fused")
+    before = parameters_of(model)
+    optimizer = make_optimizer(model, made, 0.01, 0.0)
+    how = ClassifierConfig(optimizer=said)
+    with pytest.raises(ConfigError, match=f"is '{said}', but the optimizer given is {made}"):
+        train_epoch(model, optimizer, graph, np.arange(20), how, generator(0, "epochs"))
+    assert all(torch.equal(before[name], one) for name, one in parameters_of(model).items())

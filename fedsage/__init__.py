@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.models.train import LocalTerm as LocalTerm
-    from fedsage.protocol.changes.server import ByModels as ByModels
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import Sealed as Sealed
     from fedsage.protocol.procedures import Summed as Summed
     from fedsage.protocol.procedures import procedure as procedure
+    from fedsage.protocol.server import ByModels as ByModels
     from fedsage.protocol.server import aggregation_rule as aggregation_rule
     from fedsage.runs.compare import compare as compare
     from fedsage.runs.comparison import Comparison as Comparison
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 HOME = {
     "Ask": "fedsage.protocol.messages",
     "Backbone": "fedsage.models.backbone",
-    "ByModels": "fedsage.protocol.changes.server",
+    "ByModels": "fedsage.protocol.server",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",

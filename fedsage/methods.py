@@ -8,15 +8,14 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
-from fedsage.protocol.changes.server import ByModels, averaging_of
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.personal import PersonalOwner
 from fedsage.protocol.progress import Progress, RoundRecord
-from fedsage.protocol.server import Rule, average
+from fedsage.protocol.server import ByModels, Rule, average
 from fedsage.registry import Registry, is_file, run_file
-from fedsage.rounds import Outcome, Queries, Selection, in_rounds
+from fedsage.rounds import Outcome, Queries, Selection, averaging_of, in_rounds
 
 Topology: TypeAlias = Literal["federated", "alone", "whole"]
 AS_SET = "as mend.how says"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from fedsage.protocol.changes.server import ByChanges, ByModels
+from fedsage.protocol.changes.server import ByChanges
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.procedures import in_full
 from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
-from fedsage.protocol.server import share_of_hits
+from fedsage.protocol.server import ByModels, Rule, share_of_hits
 
 Selection: TypeAlias = Literal["validation", "last"]
 Queries: TypeAlias = Literal["auto"] | View
@@ -31,6 +32,12 @@ class Outcome:
     def beaten_by(self, validation: float) -> bool:
         """Whether an accuracy on validation nodes is higher."""
         return self.validation is None or validation > self.validation
+
+
+def averaging_of(exchange: Exchange, rule: Rule) -> ByModels | ByChanges:
+    """The way of averaging that the run's settings ask for."""
+    full = in_full(exchange.plan.config)
+    return ByModels(exchange, rule) if full else ByChanges(exchange, rule)
 
 
 def in_rounds(

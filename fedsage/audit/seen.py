@@ -21,8 +21,8 @@ from fedsage.models.optimizer import BETA_1, ROWS, Pace
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes.owner import local_change_c, receive_change
-from fedsage.protocol.changes.start import first_common
-from fedsage.protocol.changes.state import Change, Common
+from fedsage.protocol.changes.state import Change, Common, first_common
+from fedsage.protocol.changes.step import next_state
 from fedsage.protocol.changes.weights import shapes_of, weights_in
 from fedsage.protocol.messages import Classifier, ClassifierUpdate, OwnerId
 from fedsage.protocol.owner import DataOwner
@@ -127,7 +127,7 @@ def held_by_all(case: Case) -> Iterator[Common]:
     held: Common | None = None
     for news in requests_of(case, receive_change):
         if held is not None and news.total.count:
-            held = held.after(news.total, news.guide)
+            held = next_state(held, news.total, news.guide)
         elif news.t == 0:
             held = first_common(case.plan, news.owners, news.weight)
         else:

@@ -17,8 +17,8 @@ from fedsage.protocol.changes.encode import change_of
 from fedsage.protocol.changes.follow import News, Trust, turn_of
 from fedsage.protocol.changes.owner import sizes_of_change, sizes_of_parts, strange_parts
 from fedsage.protocol.changes.server import everything, for_owners, news_of
-from fedsage.protocol.changes.start import new_common, packed, unpacked
-from fedsage.protocol.changes.state import FIXED, Change, Common
+from fedsage.protocol.changes.state import FIXED, Change, Common, new_common, packed, unpacked
+from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
 from fedsage.protocol.messages import (
@@ -92,7 +92,7 @@ class SharedFollower:
                 raise ProtocolError(
                     f"it does not hold the NeighGen that round {news.t - 1} starts from"
                 )
-            self.common = self.common.after(news.total, news.guide)
+            self.common = next_state(self.common, news.total, news.guide)
         elif news.memory:
             whole = Classifier(news.phi, news.memory)
             self.common = unpacked(plan_for_theta(plan).config, whole)
@@ -170,9 +170,9 @@ def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
         exchange.guard.held = common
         total = exchange.sum(change_shared_neighgen, news)
         losses = {term: n / total.change.count / 2**FIXED for term, n in total.losses.items()}
-        guide = common.guide(total.change)
+        guide = guide_of(common, total.change)
         told = for_owners(total.change)
-        common = common.after(told, guide)
+        common = next_state(common, told, guide)
         step = news_of(common, told, guide)
         exchange.end_round(t, losses, to_disk(common))
     return common.t, common.phi

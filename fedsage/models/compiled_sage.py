@@ -95,8 +95,8 @@ def moments_of(
     """
     if (found := name_of(optimizer)) != name:
         raise ConfigError(
-            f"classifier.optimizer is '{name}', but the optimizer given is {found}. Make it with "
-            "make_optimizer from the same settings, or use --set run.kernel=torch."
+            f"classifier.optimizer is '{name}', but the optimizer given is {found}. Make it "
+            "with make_optimizer from the same settings, or use --set run.kernel=torch."
         )
     if name == "sgd":
         nothing = (np.empty(0, np.float32),) * len(weights)

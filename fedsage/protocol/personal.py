@@ -15,7 +15,6 @@ from torch import Tensor
 from fedsage.models.optimizer import strange_moments
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.protocol.changes.follow import Turn
-from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.guard import too_many_hits
 from fedsage.protocol.messages import (
     Ask,
@@ -30,7 +29,7 @@ from fedsage.protocol.messages import (
 from fedsage.protocol.owner import DataOwner, OwnMoments
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Summed, in_full, procedure
-from fedsage.protocol.server import average
+from fedsage.protocol.server import ByModels, average
 
 ABOUT = 64  # the most numbers for each class that an owner tells about itself
 

@@ -22,6 +22,31 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.registry import Registry
 
 
+class ByModels:
+    """The server's side of training with full messages: φ_i and moments as they are."""
+
+    def __init__(self, exchange: Exchange, rule: Rule) -> None:
+        self.exchange, self.rule = exchange, rule
+
+    def start(self, classifier: Classifier) -> None:
+        """Send the classifier to all owners."""
+        self.exchange.sum(DataOwner.receive_classifier, classifier)
+
+    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
+        """Procedure B."""
+        return server_execution_for_c(self.exchange, t, self.rule)
+
+    def end(self, best: Classifier, t: int, last: int) -> Hits | None:
+        """Make sure that all owners hold the best φ, that of round ``t``.
+
+        Returns hits on validation nodes if owners answer otherwise from here on.
+        """
+        holding = self.exchange.answered[DataOwner.receive_classifier.name]
+        if t != last or len(holding) < len(self.exchange.owners):
+            self.start(best)
+        return None
+
+
 def server_execution_for_c(
     exchange: Exchange, t: int, rule: Rule
 ) -> tuple[Classifier, float, Hits]:

@@ -16,11 +16,11 @@ from fedsage.models.backbone import dense, feature_rows
 from fedsage.models.edges import edges_of_graph, smoothed
 from fedsage.models.layers import glorot
 from fedsage.models.parameters import Logits
-from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.guard import too_many_hits
 from fedsage.protocol.messages import Ask, Classifier, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.server import ByModels
 from fedsage.rng import generator
 from fedsage.shapes import NodeIds
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from fedsage.methods import method
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.messages import Classifier, Hits
-from fedsage.protocol.server import server_execution_for_c
+from fedsage.protocol.server import ByModels, server_execution_for_c
 
 OWN = {"eta": 1e-2, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
 TRIED = {"method.eta": (1e-2, 3e-2, 1e-1)}

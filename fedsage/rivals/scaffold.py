@@ -11,7 +11,6 @@ from fedsage.methods import method
 from fedsage.models.parameters import Parameters
 from fedsage.models.train import LocalTerm
 from fedsage.protocol.agreement import Ready
-from fedsage.protocol.changes.server import ByModels
 from fedsage.protocol.messages import (
     Ask,
     Classifier,
@@ -22,6 +21,7 @@ from fedsage.protocol.messages import (
 )
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Summed, procedure
+from fedsage.protocol.server import ByModels
 
 
 @message

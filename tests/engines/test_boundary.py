@@ -19,8 +19,7 @@ from fedsage.graph.partition import Partition
 from fedsage.mending.classes import ClassLinks
 from fedsage.protocol import exchange, server
 from fedsage.protocol.changes.owner import sizes_of_parts
-from fedsage.protocol.changes.start import first_common
-from fedsage.protocol.changes.state import Change
+from fedsage.protocol.changes.state import Change, first_common
 from fedsage.protocol.messages import MESSAGES, WHOLE
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import Message, encode, unpacked

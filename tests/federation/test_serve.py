@@ -32,8 +32,7 @@ from fedsage.methods import all_methods, find_method
 from fedsage.models.classifier import load_models
 from fedsage.protocol.changes.follow import News, Turn
 from fedsage.protocol.changes.owner import local_change_c, sizes_of_parts
-from fedsage.protocol.changes.start import first_common
-from fedsage.protocol.changes.state import FIXED, Change
+from fedsage.protocol.changes.state import FIXED, Change, first_common
 from fedsage.protocol.door import Door
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits
 from fedsage.protocol.owner import DataOwner

@@ -26,6 +26,7 @@ from fedsage.mending.whole_shared import (
 )
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.changes.server import news_of
+from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.exchange import Exchange
 from fedsage.runs.execute import run_config
 from fedsage.runs.setup import Setup
@@ -89,10 +90,10 @@ def test_who_does_not_hold_the_last_round_says_so(graph: Graph, owners: Partitio
     exchange = Exchange(InProcessEngine(everyone), setup.plan)
     common = exchange.guard.held = first_theta(setup.plan, 3)
     total = exchange.sum(change_shared_neighgen, news_of(common)).change
-    guide = common.guide(total)
+    guide = guide_of(common, total)
     shared_follower(everyone[1]).common = None
     with pytest.raises(ProtocolError, match="does not hold the NeighGen that round 0"):
-        step = news_of(common.after(total, guide), total, guide)
+        step = news_of(next_state(common, total, guide), total, guide)
         exchange.sum(change_shared_neighgen, step)
 
 

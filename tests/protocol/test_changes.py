@@ -17,8 +17,8 @@ from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.protocol.changes.follow import Turn, follower
 from fedsage.protocol.changes.owner import local_change_c, receive_change, strange_change
 from fedsage.protocol.changes.server import ByChanges, ruled
-from fedsage.protocol.changes.start import packed, unpacked
-from fedsage.protocol.changes.state import FIXED, Change
+from fedsage.protocol.changes.state import FIXED, Change, packed, unpacked
+from fedsage.protocol.changes.step import changes_in, next_state
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import OwnerId
@@ -72,7 +72,7 @@ def test_what_all_hold_follows_from_messages_alone(graph: Graph, owners: Partiti
         classifier, _, _ = server.round(t, keep=False)
         exchange.engine.carry = carry  # type: ignore[method-assign]
         assert not news[0].phi and not news[0].memory
-        after = before.after(news[0].total, news[0].guide)
+        after = next_state(before, news[0].total, news[0].guide)
         assert sha256_of(after.phi) == sha256_of(classifier.phi)
         held = [*server.common.phi.values(), *classifier.moments.values()]
         assert all(tensor.is_contiguous() for tensor in held)
@@ -216,7 +216,7 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
     common = server.common
     sent = local_change_c.run(owner, Turn(0, False))
     share = sent.weight / 2**FIXED / common.weight
-    sent_changes = common.changes_in(sent.parts, {}, 1 / share)
+    sent_changes = changes_in(common, sent.parts, {}, 1 / share)
     sizes = [common.phi[name].numel() for name in common.small]
     rest = follower(owner).feedback["rest"].split(sizes)
     kept = {n: r.reshape(common.phi[n].shape) for n, r in zip(common.small, rest, strict=True)}

@@ -16,8 +16,8 @@ from fedsage.graph.partition import Partition
 from fedsage.protocol.changes.follow import CLASSIFIER, News, Turn
 from fedsage.protocol.changes.owner import local_change_c, receive_change
 from fedsage.protocol.changes.server import ByChanges, everything, news_of, vouched
-from fedsage.protocol.changes.start import checksum_of
-from fedsage.protocol.changes.state import BEYOND, NEXT, Change, Common
+from fedsage.protocol.changes.state import Change, Common, checksum_of
+from fedsage.protocol.changes.step import BEYOND, NEXT, guide_of, next_state
 from fedsage.protocol.changes.weights import LEFT, REST
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier
@@ -47,10 +47,10 @@ class Server:
         honest.round(0, keep=False)
         self.common = honest.common
         self.total: Change = self.exchange.sum(local_change_c, turn(self.common))
-        self.guide = self.common.guide(self.total)
+        self.guide = guide_of(self.common, self.total)
 
     def news(self, total: Change, guide: Any) -> News:
-        return news_of(self.common.after(total, guide), total, guide)
+        return news_of(next_state(self.common, total, guide), total, guide)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_so_is_one_with_another_number(server: Server, number: str) -> None:
 def test_a_sum_of_another_round_is_refused(server: Server) -> None:
     receive_change(server.owners[0], server.news(server.total, server.guide))
     owner = server.owners[0]
-    after = server.common.after(server.total, server.guide)
+    after = next_state(server.common, server.total, server.guide)
     local_change_c(owner, turn(after))
-    again = news_of(after.after(server.total, server.guide), server.total, server.guide)
+    again = news_of(next_state(after, server.total, server.guide), server.total, server.guide)
     with pytest.raises(PrivacyError, match="not what the owners added up"):
         receive_change(owner, again)
 
@@ -129,7 +129,7 @@ def test_nobody_trains_from_another_state_than_the_others(server: Server) -> Non
     """All owners check from which state they start: nobody can be led astray alone."""
     for owner in server.owners:
         receive_change(owner, server.news(server.total, server.guide))
-    after = server.common.after(server.total, server.guide)
+    after = next_state(server.common, server.total, server.guide)
     other = replace(after, usual=after.usual / 1e9)
     with pytest.raises(PrivacyError, match="names another state"):
         server.exchange.sum(local_change_c, turn(other))
@@ -139,15 +139,15 @@ def test_who_was_away_is_asked_again_once_its_classifier_is_everybody_s(server: 
     news = server.news(server.total, server.guide)
     for owner in server.owners[1:]:
         receive_change(owner, news)
-    after = server.common.after(server.total, server.guide)
+    after = next_state(server.common, server.total, server.guide)
     handed = vouched(server.exchange, CLASSIFIER, everything(after))
     with pytest.raises(PrivacyError, match="1 signature of"):
         one = dict(list(handed.vouchers.items())[:1])
         receive_change(server.owners[0], replace(handed, vouchers=one))
     assert receive_change(server.owners[0], handed) == NO_HITS
     total = server.exchange.sum(local_change_c, {i: turn(after) for i in range(3)})
-    guide = after.guide(total)
-    later = news_of(after.after(total, guide), total, guide)
+    guide = guide_of(after, total)
+    later = news_of(next_state(after, total, guide), total, guide)
     assert receive_change(server.owners[0], later).total > 0
 
 

@@ -15,8 +15,7 @@ from fedsage.models.parameters import Parameters
 from fedsage.protocol.changes.follow import News
 from fedsage.protocol.changes.owner import receive_change
 from fedsage.protocol.changes.server import everything, news_of
-from fedsage.protocol.changes.start import first_common
-from fedsage.protocol.changes.state import NO_CHANGE, Common
+from fedsage.protocol.changes.state import NO_CHANGE, Common, first_common
 from fedsage.protocol.messages import Classifier, Hits
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import in_full, in_private

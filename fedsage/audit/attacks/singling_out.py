@@ -20,8 +20,8 @@ from fedsage.errors import FedSageError
 from fedsage.protocol.changes.follow import Turn, follower
 from fedsage.protocol.changes.owner import local_change_c, no_change, receive_change
 from fedsage.protocol.changes.server import ByChanges, everything, news_of
-from fedsage.protocol.changes.start import checksum_of
-from fedsage.protocol.changes.state import Change, Common
+from fedsage.protocol.changes.state import Change, Common, checksum_of
+from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums.messages import Answered
@@ -87,8 +87,8 @@ class Hostile:
     def stepped(self) -> tuple[Common, Any]:
         """The honest next round, and the news that would end it."""
         total = self.exchange.sum(local_change_c, self.turn(self.common))
-        guide = self.common.guide(total)
-        after = self.common.after(total, guide)
+        guide = guide_of(self.common, total)
+        after = next_state(self.common, total, guide)
         return after, news_of(after, total, guide)
 
 
@@ -183,10 +183,10 @@ def all_are_handed_a_made_up_classifier(server: Hostile) -> bool:
     made_up = replace(server.common, phi=phi, usual=FEW)
     server.exchange.sum(receive_change, everything(made_up))
     total = server.exchange.sum(local_change_c, server.turn(made_up))
-    guide = made_up.guide(total)
+    guide = guide_of(made_up, total)
     return bool(
         server.exchange.sum(
-            receive_change, news_of(made_up.after(total, guide), total, guide)
+            receive_change, news_of(next_state(made_up, total, guide), total, guide)
         ).total
     )
 
@@ -196,8 +196,8 @@ def all_get_a_sum_that_nobody_added_to(server: Hostile) -> bool:
     nothing, count = no_change(server.common), len(server.exchange.owners)
     parts = {name: torch.ones_like(one) for name, one in nothing.parts.items()}
     forged = replace(nothing, parts=parts, weight=count, steps=count, count=count)
-    guide = server.common.guide(forged)
-    news = news_of(server.common.after(forged, guide), forged, guide)
+    guide = guide_of(server.common, forged)
+    news = news_of(next_state(server.common, forged, guide), forged, guide)
     server.exchange.sum(receive_change, news)
     return True
 

@@ -1,25 +1,37 @@
-"""How an owner checks that what the server sends out is what the owners added up.
+"""Whether a sum is what honest owners added up.
 
-Every owner adds a proof of its change and of the state it starts from. The sum of proofs fits
-only the sum of changes, and only if all started from the same state. What the server adds
-itself, the guide, follows from the sum except for the last bits, and every owner can recompute
-it.
+By proof: every owner adds a proof of its change and of the state it starts from. The sum of
+proofs fits only the sum of changes, and only if all started from the same state. What the
+server adds itself, the guide, follows from the sum except for the last bits, and every owner
+can recompute it.
+
+By accord: owners that train from the same φ move it in similar directions, at the start above
+all, and less so from round to round. Beside its numbers, a sum has the summed squares of what
+every owner sent. Both together give the owners' mean cosine, their *accord*. An owner that
+sends its change reversed, or a far larger one, moves it more in a round than training does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsage.config import Config
 from fedsage.errors import PrivacyError
 from fedsage.privacy.sums import decode
-from fedsage.protocol.changes.start import checksum_of
-from fedsage.protocol.changes.state import BEYOND, NEXT, RIGHT, UNITS, Change, Common
-from fedsage.protocol.changes.weights import directions
+from fedsage.protocol.changes.state import RIGHT, Change, Common, checksum_of
+from fedsage.protocol.changes.step import BEYOND, NEXT, UNITS, accord_of, guide_of
+from fedsage.protocol.changes.weights import SQUARES, directions
 
+MOST_STEPS = 2**32  # in an epoch: one for each node of a very large graph
+MOST = 2**60  # of a number in a sum: far below what a float can hold
+FIRST = (0.15, 1.0)  # the accord of the first round; measured: .25 to .85
+FALL, RISE = 0.15, 0.2  # how much it may change in a round; a fall to a third is usual too
+LEAST = 0.5  # a sum's square, in sums of squares: 1 if owners move independently
 NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 
 
@@ -52,7 +64,7 @@ def check_sum(secret: bytes, common: Common, total: Change, again: int = 0) -> N
 
 def check_guide(common: Common, total: Change, guide: Mapping[str, Tensor]) -> None:
     """Refuse a guide from the server that does not follow from the sum."""
-    own = common.guide(total)
+    own = guide_of(common, total)
     wrong = guide.keys() != own.keys() or any(
         strays(common, name, total, guide, own) for name in common.bases
     )
@@ -86,3 +98,39 @@ def strays(
         or said.shape != found.shape
         or float((said - found).norm()) > NEAR * float(found.norm())
     )
+
+
+def most_epochs(config: Config) -> int:
+    """How many epochs any owner may train for in a round."""
+    return max(config.classifier.local_epochs, config.classifier.small_epochs)
+
+
+def impossible(common: Common, total: Change) -> str | None:
+    """Why no owners' training could give this sum, or None."""
+    most = 2 * most_epochs(common.config) * MOST_STEPS
+    if not total.count:
+        return "numbers that are not finite"
+    if not 0 < total.count <= common.owners or not 0 < total.weight < MOST:
+        return f"changes of {total.count} owners, but there are {common.owners}"
+    if not 1 <= total.steps / total.weight <= most:
+        return "a number of steps that training cannot take"
+    if bool((total.parts[SQUARES] < 0).any()):
+        return "squares below zero"
+    return None
+
+
+def discord(common: Common, total: Change) -> str | None:
+    """Why this sum cannot be of honest owners alone, or None."""
+    if total.count == 1 or (why := impossible(common, total)):
+        return None if total.count == 1 else why
+    accord = accord_of(common, total)
+    low, high = FIRST if math.isnan(common.accord) else bounds(common.accord, total.count)
+    if low <= accord <= high:
+        return None
+    return f"a mean cosine of {accord:.2f} between owners' changes, not {low:.2f} to {high:.2f}"
+
+
+def bounds(before: float, owners: int) -> tuple[float, float]:
+    """Between which an accord of honest owners is, after that of the round before."""
+    least = (LEAST - 1) / (owners - 1)
+    return max(least, min(before / 3, before - FALL)), before + RISE

@@ -13,6 +13,7 @@ from fedsage.models.optimizer import factored
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode, encode
 from fedsage.protocol.changes.state import FIXED, RIGHT, ROOTS, Change, Common
+from fedsage.protocol.changes.step import beyond_q
 from fedsage.protocol.changes.weights import LEFT, REST, SQUARES, tall
 from fedsage.protocol.messages import ClassifierUpdate
 from fedsage.rng import Stream
@@ -86,7 +87,7 @@ def less(
     left = decode(parts[LEFT + name], common.units[LEFT + name]).float()
     q, _ = common.multiplied[name]
     right = decode(parts[RIGHT + name], common.units[RIGHT + name])
-    beyond = common.missed(name, left, right).float()
+    beyond = beyond_q(common, name, left, right).float()
     matrix = tall(change).addmm_(left, q.T, alpha=-1 / share)
     matrix.addmm_(common.partners[name].float(), beyond.T, alpha=-1 / share)
     return change

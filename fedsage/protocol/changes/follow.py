@@ -7,10 +7,16 @@ from dataclasses import dataclass, field, replace
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.models.optimizer import load_moments, moments_of
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.changes.accord import discord
-from fedsage.protocol.changes.check import check_guide, check_sum, proof_of_change
-from fedsage.protocol.changes.start import checksum_of, first_common, unpacked
-from fedsage.protocol.changes.state import NO_CHANGE, Change, Common
+from fedsage.protocol.changes.check import check_guide, check_sum, discord, proof_of_change
+from fedsage.protocol.changes.state import (
+    NO_CHANGE,
+    Change,
+    Common,
+    checksum_of,
+    first_common,
+    unpacked,
+)
+from fedsage.protocol.changes.step import next_state
 from fedsage.protocol.hidden_sums.messages import Voucher
 from fedsage.protocol.messages import Classifier, message
 from fedsage.protocol.owner import DataOwner
@@ -113,11 +119,11 @@ class Trust:
         added = self.proved == common.t and news.again in self.secrets
         masks = self.owner.sum_masks
         if masks is None:  # in the open, nobody can check what the server says
-            return common.after(news.total, news.guide), added
+            return next_state(common, news.total, news.guide), added
         if added:
             check_sum(self.secrets[news.again], common, news.total, news.again)
             check_guide(common, news.total, news.guide)
-        after = common.after(news.total, news.guide)
+        after = next_state(common, news.total, news.guide)
         if not added:
             self.accept(after, news)
         self.start(after, news.state)

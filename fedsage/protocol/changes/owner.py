@@ -19,16 +19,16 @@ from fedsage.config import Config
 from fedsage.models.optimizer import has_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
-from fedsage.protocol.changes.accord import MOST, most_epochs
+from fedsage.protocol.changes.check import MOST, most_epochs
 from fedsage.protocol.changes.encode import change_of
 from fedsage.protocol.changes.follow import News, Turn, follower, turn_of
-from fedsage.protocol.changes.start import first_common
 from fedsage.protocol.changes.state import (
     FIXED,
     RIGHT,
     ROOTS,
     Change,
     Common,
+    first_common,
     ring_of,
 )
 from fedsage.protocol.changes.weights import LEFT, REST, SQUARES, sides

@@ -1,55 +1,47 @@
-"""The server's side of training: asking for rounds and sending the results to owners."""
+"""The server's side of training by changes: add them up, take the step, send the sum.
+
+Masks hide what each owner sends, so one that sends a wrong change shows only in the sum. If a
+sum cannot be that of honest owners, the round is tried again without some of them, drawn anew,
+until it can. In which order groups are left out is not told to anybody before they have sent
+their numbers: an owner that behaves while another is left out has to guess when.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import secrets
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fedsage.errors import ProtocolError
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import as_sum, decode
-from fedsage.protocol.changes.accord import discord
+from fedsage.protocol.changes.check import discord, impossible
 from fedsage.protocol.changes.follow import CLASSIFIER, News, Turn, state_name
 from fedsage.protocol.changes.owner import local_change_c, receive_change
-from fedsage.protocol.changes.search import Search
-from fedsage.protocol.changes.start import checksum_of, first_common, packed, unpacked
-from fedsage.protocol.changes.state import FIXED, NO_CHANGE, RIGHT, Change, Common
+from fedsage.protocol.changes.state import (
+    FIXED,
+    NO_CHANGE,
+    RIGHT,
+    Change,
+    Common,
+    checksum_of,
+    first_common,
+    packed,
+    unpacked,
+)
+from fedsage.protocol.changes.step import accord_of, guide_of, next_state
+from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
-from fedsage.protocol.owner import DataOwner
-from fedsage.protocol.procedures import Summed, in_full, in_sums
-from fedsage.protocol.server import Rule, average, server_execution_for_c
+from fedsage.protocol.procedures import Summed, in_sums
+from fedsage.protocol.server import Rule, average
 
-
-def averaging_of(exchange: Exchange, rule: Rule) -> ByModels | ByChanges:
-    """The way of averaging that the run's settings ask for."""
-    full = in_full(exchange.plan.config)
-    return ByModels(exchange, rule) if full else ByChanges(exchange, rule)
-
-
-class ByModels:
-    """The server's side of training with full messages: φ_i and moments as they are."""
-
-    def __init__(self, exchange: Exchange, rule: Rule) -> None:
-        self.exchange, self.rule = exchange, rule
-
-    def start(self, classifier: Classifier) -> None:
-        """Send the classifier to all owners."""
-        self.exchange.sum(DataOwner.receive_classifier, classifier)
-
-    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B."""
-        return server_execution_for_c(self.exchange, t, self.rule)
-
-    def end(self, best: Classifier, t: int, last: int) -> Hits | None:
-        """Make sure that all owners hold the best φ, that of round ``t``.
-
-        Returns hits on validation nodes if owners answer otherwise from here on.
-        """
-        holding = self.exchange.answered[DataOwner.receive_classifier.name]
-        if t != last or len(holding) < len(self.exchange.owners):
-            self.start(best)
-        return None
+FEWEST = 3  # owners in a sum: of two, each could subtract its own part
+STRIKES = 3  # rounds that an owner spoils before it is left out without a search
+CLEARLY = 0.15  # how much the mean cosine must differ without an owner to blame it
+Try = tuple[Change, Sequence[OwnerId], int]  # a sum, who is in it, the number of the try
 
 
 class ByChanges:
@@ -88,9 +80,9 @@ class ByChanges:
             total, added, again = self.search.sum_without(common, turn, total, added)
         if keep:
             self.kept = added
-        guide = common.guide(total)
+        guide = guide_of(common, total)
         told = total if hides else for_owners(total)
-        self.common = common.after(told, guide)
+        self.common = next_state(common, told, guide)
         step = replace(news_of(self.common, told, guide), again=again)
         whole = everything(self.common)
         news = {i: step if i in holding else whole for i in exchange.owners}
@@ -164,3 +156,76 @@ def ruled(rule: Rule, common: Common, changes: Sequence[Change]) -> Change:
         for part, values in chosen.items()
     }
     return replace(total, parts=parts)
+
+
+@dataclass(slots=True)
+class Search:
+    """Finds who spoils sums, and remembers how often somebody did."""
+
+    exchange: Exchange
+    strikes: Counter[OwnerId] = field(default_factory=Counter)
+
+    @property
+    def left_out(self) -> list[OwnerId]:
+        """Owners that are no longer asked."""
+        return [i for i, rounds in self.strikes.items() if rounds >= STRIKES]
+
+    def sum_without(
+        self, common: Common, turn: Turn, total: Change, added: Sequence[OwnerId]
+    ) -> Try:
+        """A sum of the round without whoever spoils it; the given one if that is nobody."""
+        suspects, size, again = self.in_order(added), self.spare(added), 0
+        with_all, found = accord_of(common, total), total
+        while size:
+            for group in [suspects[k : k + size] for k in range(0, len(suspects), size)]:
+                again += 1
+                turn = replace(turn, again=again, cause=total)
+                found = self.exchange.sum(
+                    local_change_c, {i: turn for i in added if i not in group}
+                )
+                other = abs(accord_of(common, found) - with_all) > CLEARLY
+                if not discord(common, found) and (other or impossible(common, total)):
+                    break
+            else:
+                return self.as_it_is(common, total, added)
+            suspects, size = group, len(group) // 2
+        if not again:
+            return self.as_it_is(common, total, added)
+        self.blame(group[0], with_all, accord_of(common, found))
+        return found, self.exchange.answered[local_change_c.name], again
+
+    def as_it_is(self, common: Common, total: Change, added: Sequence[OwnerId]) -> Try:
+        """The sum with everybody, if training can lead to it."""
+        if why := impossible(common, total):
+            names = ", ".join(self.exchange.engine.name_of(i) for i in added)
+            raise ProtocolError(
+                f"The sum of {local_change_c.name} has {why}. One of these owners sent what no "
+                f"training leads to; the masks hide which: {names}."
+            )
+        return total, added, 0
+
+    def in_order(self, added: Collection[OwnerId]) -> list[OwnerId]:
+        """Suspects, those first that spoiled a sum before; otherwise drawn."""
+        drawn = secrets.SystemRandom().sample(sorted(added), len(added))
+        return sorted(drawn, key=lambda i: -self.strikes[i])
+
+    def spare(self, added: Collection[OwnerId]) -> int:
+        """How many owners a sum can do without: two thirds of all must be in it."""
+        everyone = len(self.exchange.owners)
+        return max(0, len(added) - max(everyone - everyone // 3, FEWEST))
+
+    def blame(self, owner: OwnerId, with_it: float, without: float) -> None:
+        """Note that a sum is right without an owner; the run may need it nevertheless."""
+        self.strikes[owner] += 1
+        why = (
+            f"owners' changes have a mean cosine of {with_it:.2f} with its own, and of "
+            f"{without:.2f} without"
+        )
+        self.exchange.misses.append(Miss(owner, local_change_c.name, why))
+        engine = self.exchange.engine
+        if len(self.exchange.owners) - 1 < engine.min_owners:
+            raise ProtocolError(
+                f"Owner {engine.name_of(owner)} spoils the sum: {why}. The run needs all "
+                "owners. Leave that one out, or allow the run to go on without it "
+                "(--min-owners)."
+            )

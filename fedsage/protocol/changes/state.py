@@ -1,4 +1,4 @@
-"""The state that server and owners all hold between two rounds, bit for bit, and its steps.
+"""The state that server and owners all hold between two rounds, bit for bit.
 
 Nobody sends φ: everybody takes the same step from the same sum of changes. The arithmetic gives
 the same bits on any machine: sums of integers, products that are exact, and single operations
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -23,30 +23,29 @@ from fedsage.config import Config
 from fedsage.models import optimizer
 from fedsage.models.optimizer import Pace, expected_change, has_moments
 from fedsage.models.parameters import Parameters, sha256_of, under
-from fedsage.privacy.sums import Exponents, Ring, as_sum, decode, exponents_for, ring_for
-from fedsage.protocol.changes.accord import accord_of
+from fedsage.privacy.sums import Exponents, Ring, exponents_for, ring_for
 from fedsage.protocol.changes.weights import (
     LEFT,
     REST,
-    SPREAD,
     SQUARES,
-    as_weight,
     directions,
+    is_large,
+    random_directions,
     rounded,
-    shapes_of,
-    weights_in,
+    sides,
 )
-from fedsage.protocol.messages import message
+from fedsage.protocol.messages import Classifier, message
+from fedsage.protocol.plan import Plan
 
 RIGHT = "right/"  # of a large weight: Δᵀ·P, beside Δ·Q
-NEXT, BEYOND, UNITS = "next/", "beyond/", "units/"  # parts of the server's guide
 ROOTS = "roots"  # of second moments, beside the mean squares of parts
 TWICE_AS_FINE = 2  # rounds in which sizes are not known yet: numbers have more bits
 ROOM = {LEFT: 4.2, REST: 4.2, RIGHT: 32.0}  # the largest value, in root mean squares
 SQUARES_FINENESS = 18  # bits below the square of the largest value
 FIRST_ROOT = -28  # the exponent of roots of second moments in the first round
-GUIDE = Ring(16, 1)  # of the server's guide
 FIXED = 20  # binary places of weights and losses
+ROUGHLY = 4.0  # times as far as steps of η would go, weights may move at first
+TRAINED = 0.1  # roughly the accord of owners that start from weights that are trained already
 
 
 @message
@@ -162,123 +161,12 @@ class Common:
                 found |= optimizer.moments_for(name, first, root, self.pace)
         return found
 
-    def changes_in(
-        self, parts: Mapping[str, Tensor], guide: Mapping[str, Tensor], share: float
-    ) -> Parameters:
-        """The changes of weights that the integers stand for, times ``share``."""
-        shapes = shapes_of(self.phi)
-        found = weights_in(parts, self.bases, self.units, shapes)
-        found = {name: weight * share for name, weight in found.items()}
-        for name in [name for name in self.bases if BEYOND + name in guide]:
-            beyond = decode(guide[BEYOND + name], guide[UNITS + name].numpy())
-            more = self.partners[name].double() @ beyond.T
-            found[name] = found[name] + as_weight(more, shapes[name])
-        return {name: weight.float().contiguous() for name, weight in found.items()}
-
-    def after(self, total: Change, guide: Parameters) -> Common:
-        """One round later: the step that everybody takes.
-
-        Owners in one process compute it once and share the result.
-        """
-        numbers = total.weight, total.steps, total.count
-        what = f"{sha256_of(total.parts | guide)} {numbers}"
-        with self.stepping:
-            found = self.next.get(what) or self.moved_by(total, guide)
-            self.next[what] = found
-            return found
-
-    def moved_by(self, total: Change, guide: Parameters) -> Common:
-        """One round later."""
-        share = self.weight / (total.weight / 2**FIXED)
-        new = self.changes_in(total.parts, guide, share)
-        pace = self.pace.after(total.steps / total.weight)
-        second = self.second | self.roots_in(total.parts, share)
-        return Common(
-            self.config,
-            self.owners,
-            self.weight,
-            self.t + 1,
-            pace,
-            {name: weight + new[name] for name, weight in self.unmoved.items()},
-            {name: self.next_first(name, new[name], second, pace) for name in self.first},
-            second,
-            under("next", guide),
-            under("left", total.parts),
-            self.next_exponents(total),
-            self.next_usual(total),
-            accord_of(self, total),
-        )
-
-    def next_first(self, name: str, new: Tensor, second: Parameters, pace: Pace) -> Tensor:
-        """The first moment of a weight after a round."""
-        weight, how = self.phi[name], self.config.classifier
-        root = optimizer.root_of(name, second, weight.shape)
-        assert root is not None  # second moments exist after the first round
-        return optimizer.next_first(self.first[name], new, weight, root, pace, how)
-
-    def roots_in(self, parts: Mapping[str, Tensor], share: float) -> Parameters:
-        """The roots of second moments in a sum, never zero, since they are divided by."""
-        if ROOTS not in parts:
-            return {}
-        least = torch.from_numpy(np.ldexp(0.25, self.units[ROOTS]))
-        means = torch.maximum(decode(parts[ROOTS], self.units[ROOTS]) * share, least).float()
-        sizes = self.root_sizes
-        return dict(zip(sizes, torch.split(means, list(sizes.values())), strict=True))
-
-    def next_exponents(self, total: Change) -> dict[str, Exponents]:
-        """Units for the next round, from this round's mean squares."""
-        mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
-        ends = np.cumsum([len(before) for before in self.exponents.values()])
-        found = {}
-        for (part, before), squares in zip(
-            self.exponents.items(), np.split(mean, ends[:-1]), strict=True
-        ):
-            largest = np.sqrt(squares) * room(part)
-            finest = exponents_for(largest, self.ring(part, self.t + 1), before)
-            found[part] = np.maximum(finest, finest.max() - SPREAD)
-        return found
-
-    def next_usual(self, total: Change) -> float:
-        """How far an owner's change went in this round: the root of the mean square."""
-        mean = decode(total.parts[SQUARES], self.units[SQUARES]).numpy() / total.count
-        ends = np.cumsum([len(before) for before in self.exponents.values()])
-        by_part = zip(self.exponents, np.split(mean, ends[:-1]), strict=True)
-        squares = sum(float(ms @ self.heights(part)) for part, ms in by_part)
-        return math.sqrt(max(0.0, squares))  # of a spoiled sum, they may be below zero
-
     def heights(self, part: str) -> np.ndarray:
         """How many numbers each mean square of a part covers; 0 for parts not counted here."""
         if part == REST:
             return np.array([self.phi[name].numel() for name in self.small], np.float64)
         long = self.partners[part.removeprefix(LEFT)].shape[0] if part.startswith(LEFT) else 0
         return np.full(len(self.exponents[part]), float(long))
-
-    def guide(self, total: Change) -> Parameters:
-        """The server's own contribution: the next Q, and the part of Δ along P that Q misses.
-
-        That part is small, and exact once it is in integers, which every machine multiplies the
-        same way.
-        """
-        found: Parameters = {}
-        for name in self.bases:
-            left, right = (
-                decode(total.parts[side + name], self.units[side + name])
-                for side in (LEFT, RIGHT)
-            )
-            found[NEXT + name] = rounded(right)
-            missed = self.missed(name, left, right) * (self.weight / (total.weight / 2**FIXED))
-            units = exponents_for(missed.abs().amax(dim=0).numpy(), GUIDE)
-            units = np.maximum(units, units.max() - SPREAD // 2)
-            found[BEYOND + name] = as_sum(missed, units, GUIDE)
-            found[UNITS + name] = torch.from_numpy(units).to(torch.int16)
-        return found
-
-    def missed(self, name: str, left: Tensor, right: Tensor) -> Tensor:
-        """What Δᵀ·P knows of Δ beyond Δ·Q: a matrix whose product with P is to be added."""
-        (q, p), inverse = self.multiplied[name], self.inverses[name]
-        beyond = right - (q @ (left.to(q).T @ p)).to(right)
-        lengths = self.partners[name].double().norm(dim=0).clamp_min(1e-12)
-        return beyond.double() @ inverse / lengths
 
     @cached_property
     def inverses(self) -> Parameters:
@@ -298,3 +186,74 @@ def ring_of(part: str, t: int, owners: int, bits: int) -> Ring:
 def room(part: str) -> float:
     """How many root mean squares fit into an owner's share of the ring."""
     return next(size for start, size in ROOM.items() if part.startswith(start))
+
+
+@lru_cache(maxsize=4)
+def first_common(plan: Plan, owners: int, weight: float) -> Common:
+    """The state before the first round: follows from the plan and the number of owners."""
+    how = plan.config.classifier
+    batches = max(1.0, weight / how.batch_for(int(weight)))
+    steps = batches * how.epochs(batches) * 4  # each at most η long
+    return new_common(plan, plan.phi.phi, owners, weight, how.eta * steps)
+
+
+def new_common(plan: Plan, phi: Parameters, owners: int, weight: float, size: float) -> Common:
+    """The state before the first round of weights that an owner moves by about ``size``."""
+    config = plan.config
+    rank = config.traffic.rank if config.traffic.how == "low-rank" else 0
+    large = [name for name, one in phi.items() if rank and is_large(one.shape, rank)]
+    bases: Parameters = {}
+    partners: Parameters = {}
+    exponents: dict[str, Exponents] = {}
+    common = Common(
+        config, owners, weight, 0, Pace(0.0, 0.0), phi, {}, {}, bases, partners, exponents, 0.0,
+        TRAINED if plan.start else math.nan,
+    )  # fmt: skip
+    for name in large:
+        long, short = sides(phi[name].shape)
+        stream = plan.stream("directions", name)
+        bases[name] = rounded(random_directions(short, rank, stream))
+        partners[name] = rounded(random_directions(long, rank, stream))
+    counts = {side + name: rank for name in large for side in (LEFT, RIGHT)}
+    for part, count in (counts | {REST: len(phi) - len(large)}).items():
+        each = np.full(count, size * room(part))
+        exponents[part] = exponents_for(each, common.ring(part, 0))
+    if has_moments(config.classifier):
+        common.first.update({name: torch.zeros_like(one) for name, one in phi.items()})
+    numbers = sum(float(common.heights(part).sum()) for part in exponents)
+    return replace(common, usual=size / ROUGHLY * math.sqrt(numbers))
+
+
+def packed(common: Common) -> Classifier:
+    """The whole state as a message, for owners that were absent and for the disk."""
+    numbers = [common.owners, common.weight, common.t, common.pace.steps, common.pace.last,
+               common.usual, common.accord]  # fmt: skip
+    groups: dict[str, Mapping[str, Tensor]] = {
+        "first": common.first, "second": common.second, "bases": common.bases,
+        "partners": common.partners,
+        "exponents": {k: torch.from_numpy(np.array(v)) for k, v in common.exponents.items()},
+    }  # fmt: skip
+    memory = {f"{group}/{k}": v for group, inside in groups.items() for k, v in inside.items()}
+    return Classifier(
+        common.phi, memory | {"numbers": torch.tensor(numbers, dtype=torch.float64)}
+    )
+
+
+@lru_cache(maxsize=4)
+def checksum_of(common: Common) -> str:
+    """The checksum of everything that all hold."""
+    whole = packed(common)
+    memory = {f"memory/{name}": one for name, one in whole.moments.items()}
+    return sha256_of(whole.phi | memory)
+
+
+def unpacked(config: Config, classifier: Classifier) -> Common:
+    """The inverse of ``packed``."""
+    memory = classifier.moments
+    owners, weight, t, steps, last, usual, accord = memory["numbers"].tolist()
+    exponents = {k: v.numpy() for k, v in under("exponents", memory).items()}
+    return Common(
+        config, int(owners), weight, int(t), Pace(steps, last), classifier.phi,
+        under("first", memory), under("second", memory), under("bases", memory),
+        under("partners", memory), exponents, usual, accord,
+    )  # fmt: skip

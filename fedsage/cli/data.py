@@ -102,18 +102,27 @@ def check(
             help="a folder of tables, a folder of owners, an .npz file, or a name",
         ),
     ],
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the schema of the tables (default: in the folder or beside it)",
+        ),
+    ] = None,
 ) -> None:
     """Check whether a graph can be used; list every problem if not."""
     from fedsage.data.load import load, owner_folders, tables_folder
     from fedsage.data.owned import read_all, read_owned, together
+    from fedsage.tables.schema import read_schema
 
     ensure_here(graph)
     with every_problem():
+        given = read_schema(schema) if schema else None
         if owner_folders(graph):
-            owned = read_all(graph)
+            owned = read_all(graph, given)
             graphs = together(owned).subgraphs
         elif folder := tables_folder(graph):
-            owned = {folder.name: read_owned(folder)}
+            owned = {folder.name: read_owned(folder, given)}
             graphs = together(owned).subgraphs
         else:
             owned, graphs = {}, (load(graph),)
@@ -207,7 +216,7 @@ def init(
         raise ConfigError(f"--out {path} cannot be written ({error.strerror}).") from None
     for line in guess_in_words(guess, path):
         print(line)
-    print(next_step(folder, guess.schema))
+    print(next_step(folder, path, guess.schema))
 
 
 def guess_in_words(guess: Guess, path: Path) -> list[str]:
@@ -220,13 +229,16 @@ def guess_in_words(guess: Guess, path: Path) -> list[str]:
     lines += [f"  {f.name}: {f.kind}, {guess.seen[f.name]}" for f in schema.columns]
     lines += [f"  {name}: ignored, {guess.seen[name]}" for name in schema.ignored]
     if not schema.class_names:
+        few = [feature.name for feature in schema.of_kind("category")]
+        seen = f" ({', '.join(few)} hold few different words)" if few else ""
         lines.append(
-            "  no classes found: fill in 'classes', or name the column with --label-column"
+            "  no classes found: name the column with --label-column, or it becomes a feature"
+            f"{seen}; if you have no labels, fill in 'classes'"
         )
     return lines
 
 
-def next_step(folder: Path, schema: Schema) -> str:
+def next_step(folder: Path, path: Path, schema: Schema) -> str:
     """What to do with a new schema: share it, or put the tables right first."""
     from fedsage.tables.tables import read_tables
 
@@ -234,9 +246,8 @@ def next_step(folder: Path, schema: Schema) -> str:
         read_tables(folder, schema)
     except DataErrors as errors:
         problems = counted(errors.count, "problem")
-        return (
-            f"The tables have {problems} that no schema can solve: fedsage data check {folder}"
-        )
+        check = f"fedsage data check {folder} --schema {path}"
+        return f"The tables have {problems} that no schema can solve: {check}"
     return "Review it, then make one schema for all owners with: fedsage data merge"
 
 

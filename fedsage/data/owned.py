@@ -118,11 +118,16 @@ class Owned:
         return self.whole
 
 
-def read_owned(folder: Path | str) -> Owned:
-    """Read and check an owner's folder; all problems in its tables are reported at once."""
+def read_owned(folder: Path | str, schema: Schema | None = None) -> Owned:
+    """Read and check an owner's folder; all problems in its tables are reported at once.
+
+    Args:
+        folder: Holds tables or ``graph.npz``.
+        schema: Of the tables, if it is not the one in the folder or next to it.
+    """
     folder = Path(folder)
     if only_tables(folder):
-        tables = read_tables(folder)
+        tables = read_tables(folder, schema)
         content = content_of(sorted(folder.glob("*.*")))
         if (folder / SOURCE).exists():  # what a database holds may change
             content += tables.sha256
@@ -148,9 +153,9 @@ def content_of(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def read_all(path: Path | str) -> dict[str, Owned]:
+def read_all(path: Path | str, schema: Schema | None = None) -> dict[str, Owned]:
     """Every owner in a folder, by name, once all have the same schema."""
-    read = read_owners(path, read_owned)
+    read = read_owners(path, lambda folder: read_owned(folder, schema))
     check_same_schema({folder: (one.sha256, one.marks) for folder, one in read.items()})
     return {folder.name: one for folder, one in read.items()}
 

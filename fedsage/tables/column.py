@@ -127,7 +127,7 @@ class Column:
     def not_a_number(self, row: int) -> tuple[str, str]:
         """What is wrong with a cell that should hold a number."""
         text = self.text[row].as_py()
-        if "," in text and COMMA.fullmatch(text):
+        if has_comma(text):
             remedy = 'Write a decimal point, or, for CSV, put decimal = "," into source.toml.'
         elif not any(c.isdigit() for c in text):
             remedy = (
@@ -178,5 +178,12 @@ def number_with_comma(text: str) -> float:
 
 
 def without_digits(text: str) -> str:
-    """Words differ one by one; all that holds digits, such as 37,5 and 38,1, is alike."""
-    return "0" if any(c.isdigit() for c in text) else text
+    """Words differ one by one; numbers with a comma are alike, and all others with digits."""
+    if not any(c.isdigit() for c in text):
+        return text
+    return "0,0" if has_comma(text) else "0"
+
+
+def has_comma(text: str) -> bool:
+    """Whether a text is a number with a decimal comma."""
+    return "," in text and bool(COMMA.fullmatch(text))

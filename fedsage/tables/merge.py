@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedsage.tables.feature import OTHER, UNKNOWN, Feature
+from fedsage.tables.kinds.dates import contradiction
 from fedsage.tables.kinds.words import complete
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import OF_LINKS, Schema
@@ -159,6 +160,11 @@ def merged_feature(
     }
     for key in JOINED_IN_FEATURE:
         found[key] = tuple(united(getattr(feature, key) for feature in each))
+    if pair := contradiction(found["formats"]):
+        who = [next(file for file, one in known.items() if p in one.formats) for p in pair]
+        seen = f"dates are like {pair[0]} in {who[0]} and like {pair[1]} in {who[1]}"
+        remedy = "Write days in one order, or as 2024-05-31, and merge again."
+        problems.add("merge", what, seen, remedy)
     found["missing"] = max((feature.missing for feature in each), key=FORGIVING.index)
     other = any(feature.unlisted == "other" for feature in each)
     words = united(feature.categories for feature in each)

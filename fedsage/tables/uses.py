@@ -16,7 +16,8 @@ from fedsage.tables.problems import Problems
 from fedsage.tables.schema import Schema
 
 CLASS_NAMES = (
-    "class", "klasse", "diagnosis", "diagnose", "disease", "outcome", "target", "y",
+    "label", "class", "klasse", "diagnosis", "diagnose", "dx", "disease", "outcome", "target",
+    "y",
 )  # fmt: skip
 PAIRS = (
     ("source", "target"), ("from", "to"), ("src", "dst"), ("head", "tail"), ("a", "b"),

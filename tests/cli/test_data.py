@@ -92,8 +92,29 @@ def test_init_says_when_it_sees_no_classes_or_codes_for_numbers(fedsage: Call) -
     Path("a").mkdir()
     Path("a/nodes.csv").write_text("id,grade\n" + "".join(f"{i},{i % 5}\n" for i in range(9)))
     done = fedsage("data", "init", "a")
-    assert "no classes found" in done.out
+    assert "no classes found: name the column with --label-column" in done.out
     assert "a category, if these numbers are codes" in Path("a/schema.toml").read_text()
+
+
+def test_tables_are_checked_with_a_schema_elsewhere(fedsage: Call) -> None:
+    rows = "".join(f"p{i},{'ab'[i % 2]},{(37.5, '37,5', '37 C')[i % 3]}\n" for i in range(30))
+    for name in ("h/east", "h/west"):
+        Path(name).mkdir(parents=True)
+        Path(name, "nodes.csv").write_text("id;sort;pulse\n" + rows.replace(",a,", ";a;")
+                                           .replace(",b,", ";b;"))  # fmt: skip
+        Path(name, "edges.csv").write_text("source,target\np1,p99\n")
+    done = fedsage("data", "init", "h/east", "--out", "draft.toml")
+    assert "(sort, pulse hold few different words)" in done.out
+    check = "fedsage data check h/east --schema draft.toml"
+    assert f"1 problem that no schema can solve: {check}" in done.out
+    done = fedsage(*check.split()[1:])
+    assert done.code == 2 and "'p99' is not the id" in done.err
+    text = 'classes = ["a", "b"]\nlabel = "sort"\n[features]\npulse = { kind = "number" }\n'
+    Path("other.toml").write_text(text)
+    done = fedsage("data", "check", "h", "--schema", "other.toml")
+    assert "east/nodes.csv, column pulse: '37,5' is not a number; 10 cells" in done.err
+    assert "east/nodes.csv, column pulse: '37 C' is not a number; 10 cells" in done.err
+    assert "west/nodes.csv" in done.err
 
 
 @pytest.mark.parametrize("format", ["tables", "parquet", "npz"])

@@ -88,6 +88,18 @@ def test_contradictions_are_named_column_by_column() -> None:
     assert "- column code: range is [] in a.toml and [0.0, 9.0] in c.toml." in text
 
 
+def test_a_day_is_not_read_in_two_ways() -> None:
+    first = Schema((Feature("day", "date", formats=("%d/%m/%Y",)),), ("flu",))
+    month = Schema((Feature("day", "date", formats=("%m/%d/%Y",)),), ("flu",))
+    with pytest.raises(
+        DataErrors, match="day: dates are like %d/%m/%Y in a and like %m/%d/%Y in b"
+    ):
+        merge_schemas({"a": first, "b": month})
+    long = Schema((Feature("day", "date", formats=("%d/%m/%Y %H:%M",)),), ("flu",))
+    merged = merge_schemas({"a": first, "b": long}).schema
+    assert merged.columns[0].formats == ("%d/%m/%Y", "%d/%m/%Y %H:%M")
+
+
 def test_what_is_empty_for_one_owner_is_empty_for_all() -> None:
     merged = merge_schemas({"a": A, "b": replace(A, empty=(*A.empty, "-9"))})
     assert merged.schema.empty == (*A.empty, "-9")

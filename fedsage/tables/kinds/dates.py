@@ -66,8 +66,9 @@ class Date(Kind):
     def read(self, column: Column, feature: Feature) -> Float64[Array, " V"]:
         """Days since the agreed day; NaN where a cell is empty."""
         days = days_in(column, (*feature.formats, *USUAL), feature.since)
-        formats = ", ".join(feature.formats) or "2024-05-31, 2024-05-31 14:30 or 31.05.2024"
-        remedy = f"Write it like {formats}, or give the feature formats = [...]."
+        like = [EXAMPLE.strftime(one) for one in feature.formats]
+        usual = "2024-05-31, 2024-05-31 14:30 or 31.05.2024"
+        remedy = f"Write it like {', '.join([*like, usual])}, or add its form to 'formats'."
         column.note(
             np.isnan(days) & column.filled,
             "not a date",
@@ -139,6 +140,7 @@ class Date(Kind):
 
 
 MIDNIGHT = datetime.time()
+EXAMPLE = datetime.datetime(2024, 5, 31, 14, 30)
 
 
 def since_monday(since: str) -> float:
@@ -150,6 +152,17 @@ def phase_of(days: Float64[Array, " V"], part: str) -> Float64[Array, " V"]:
     """Which share of the current year, week or day has passed, from 0 to 1."""
     shifted = days + 2 if part == "year" else days  # a year begins on the first, not the third
     return np.mod(shifted / PERIOD[part], 1.0)
+
+
+def contradiction(formats: Sequence[str]) -> tuple[str, str] | None:
+    """Two of some formats that read a text as different days, such as 01/02/2024."""
+    day = datetime.datetime(2001, 2, 3)
+    for one in formats:
+        text = day.strftime(one)
+        for two in formats:
+            if moment(text, [one]) == day and moment(text, [two]) not in (None, day):
+                return one, two
+    return None
 
 
 def days_in(column: Column, formats: Sequence[str], since: str) -> Float64[Array, " V"]:

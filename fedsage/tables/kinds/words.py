@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse import csr_array
 
-from fedsage.readable import natural
+from fedsage.readable import counted, natural
 from fedsage.shapes import Array, SparseMatrix
 from fedsage.tables.feature import (
     OTHER,
@@ -101,7 +101,7 @@ class Category(Kind):
         if not shown:
             return None
         rare, empty = len(counts) - len(shown), int(column.empty.sum())
-        seen = f"{len(shown)} words"
+        seen = counted(len(shown), "word")
         seen += f" and {rare} that fewer than {fewest} rows have, as other" if rare else ""
         feature = Feature(
             column.name,

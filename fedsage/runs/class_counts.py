@@ -108,13 +108,19 @@ def never_predicted(
     least: int,
     class_names: Sequence[str],
 ) -> list[str]:
-    """A warning for every class that has test nodes and is never predicted."""
+    """A warning for every class that is never predicted."""
+
+    def nodes(count: int) -> str:
+        if not count:
+            return ", and no test node has it"
+        number = f"{count:,}" if count >= least else f"fewer than {least}"
+        return f", although {number} test nodes have it"
+
     return [
-        f"Class '{name}' is never predicted, although "
-        f"{f'{count:,}' if count >= least else f'fewer than {least}'} test nodes have it. "
+        f"Class '{name}' is never predicted{nodes(int(count))}. "
         "Rare classes are found more often with classifier.class_weights=balanced."
         for name, count, given in zip(class_names, true, predicted, strict=True)
-        if count and not given
+        if not given
     ]
 
 

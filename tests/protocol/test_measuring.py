@@ -141,16 +141,17 @@ def test_strange_counts_are_refused(graph: Graph, owners: Partition) -> None:
 def test_counts_of_a_few_nodes_are_hidden_and_silent_classes_named() -> None:
     bins = [{"count": 40.0, "probability": 0.9, "right": 0.8}]
     bins += [{"count": 3.0, "probability": 0.5, "right": 0.0}] + [dict(bins[0], count=0.0)] * 8
-    counts = np.array([[30, 5, 0], [9, 20, 0], [8, 1, 0]])
-    held = at_owners([Measured(Calibration(2.0), counts, bins)], 8, ("a", "b", "c"))
-    assert held.confusion == [[30, None, 0], [9, 20, 0], [8, None, 0]]
-    assert held.recall == [30 / 35, 20 / 29, 0.0]
-    assert held.precision == [30 / 47, 20 / 26, None]
+    counts = np.array([[30, 5, 0, 0], [9, 20, 0, 0], [8, 1, 0, 0], [0, 0, 0, 0]])
+    held = at_owners([Measured(Calibration(2.0), counts, bins)], 8, ("a", "b", "c", "d"))
+    assert held.confusion == [[30, None, 0, 0], [9, 20, 0, 0], [8, None, 0, 0], [0, 0, 0, 0]]
+    assert held.recall == [30 / 35, 20 / 29, 0.0, None]
+    assert held.precision == [30 / 47, 20 / 26, None, None]
     assert held.balanced_accuracy == pytest.approx((30 / 35 + 20 / 29) / 3)
     assert held.calibration_error == pytest.approx((40 * 0.1 + 3 * 0.5) / 43)
     assert held.reliability is not None and held.reliability[1]["count"] is None
-    (warning,) = held.warnings
-    assert "Class 'c' is never predicted, although 9 test nodes" in warning
+    rare, absent = held.warnings
+    assert "Class 'c' is never predicted, although 9 test nodes" in rare
+    assert "Class 'd' is never predicted, and no test node has it" in absent
     assert at_owners([], 8, ("a",)).confusion is None
 
 

@@ -46,7 +46,8 @@ def owners(groups: Groups) -> Section:
         note = "What owners told the server about themselves."
         blocks.append(told_by_owners(run))
     else:
-        note = f"Owners as cut with seed {seed}; another seed may cut the graph differently."
+        cut = f"Owners as cut with seed {seed}; another seed may cut the graph differently."
+        note = "Owners as they came." if run.result["partition"] == "folders" else cut
         blocks += [Grid([sizes_chart(run), labels_chart(run)]), holdings(run)]
     return Section("Owners", note, [*blocks, *per_owner(groups)])
 

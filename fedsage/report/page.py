@@ -15,6 +15,7 @@ from fedsage.report.about import facts, repeat
 from fedsage.report.accuracy import accuracy, lead
 from fedsage.report.audited import audited
 from fedsage.report.blocks import Section
+from fedsage.report.classes import classes
 from fedsage.report.costs import costs
 from fedsage.report.earlier import earlier
 from fedsage.report.learned import confusions, curves, labels
@@ -46,8 +47,8 @@ def sections_of(runs: Sequence[Run]) -> list[Section]:
     """All that can be said of these runs, in the order of the page."""
     groups = by_method(runs)
     sections = [accuracy(groups), earlier(runs), curves(groups), owners(groups), labels(groups),
-                confusions(groups), reliability(groups), mending(groups), absences(runs),
-                *audited(runs), costs(groups), repeat(runs)]  # fmt: skip
+                confusions(groups), classes(groups), reliability(groups), mending(groups),
+                absences(runs), *audited(runs), costs(groups), repeat(runs)]  # fmt: skip
     return [section for section in sections if section is not None]
 
 

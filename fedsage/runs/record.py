@@ -251,9 +251,8 @@ def labels_of(evaluation: Evaluation) -> dict[str, list[float]]:
 def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
     """The main numbers of every owner."""
     owners = setup.owners
-    parts = zip(
-        owners.subgraphs, setup.splits, label_skew_of(owners).tolist(), local, strict=True
-    )
+    skews, names = label_skew_of(owners).tolist(), owners.names or [None] * len(local)
+    parts = zip(owners.subgraphs, setup.splits, skews, local, names, strict=True)
     return [
         OwnerLine(
             graph.num_nodes,
@@ -264,6 +263,7 @@ def owner_lines(setup: Setup, local: Sequence[float | None]) -> list[OwnerLine]:
             skew,
             label_counts(graph).tolist(),
             hits,
+            name,
         )
-        for graph, split, skew, hits in parts
+        for graph, split, skew, hits, name in parts
     ]

@@ -44,6 +44,27 @@ def test_everything_people_ask_for_is_on_the_page(compared: Path) -> None:
         assert words in html
 
 
+def test_where_nobody_holds_the_whole_graph_classes_are_told_by_owners(
+    compared: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    assert "<h2>Classes</h2>" not in page(read_runs([tmp_path / "run"]))
+    shares = {"recall": [0.9, None, 0.25], "precision": [0.8, 0.7, None]}
+    counts = [[18, None, 0], [None, None, 0], [9, 9, 1234]]
+    result |= {"confusion": None, "confusion_local": counts, "per_class": shares}
+    result["partition"] = "folders"
+    path.write_text(json.dumps(result))
+    html = page(read_runs([tmp_path / "run"]))
+    cells = re.sub(r"\s+", " ", html.split("<h2>Classes</h2>")[1])
+    names = result["class_names"]
+    for row in ((names[0], "0.9000", "0.8000"), (names[1], "–", "0.7000"),
+                (names[0], "18", "few", "0"), (names[2], "9", "9", "1,234")):  # fmt: skip
+        assert re.search(r"\s*".join(f"<td[^>]*>{one}</td>" for one in row), cells), row
+    assert "Owners as they came." in html
+
+
 def test_a_round_without_an_owner_says_whom_by_name(compared: Path, tmp_path: Path) -> None:
     shutil.copytree(compared / "fedsage-seed0", tmp_path / "run")
     path = tmp_path / "run" / "result.json"

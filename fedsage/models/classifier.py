@@ -293,5 +293,5 @@ def unreadable(folder: Path, error: Exception) -> DataError:
     """The model's files are there but are not a model."""
     return DataError(
         f"{folder}: the model cannot be read ({error}). Train it again, or copy the folder "
-        f"anew: {WEIGHTS} and {CARD} belong together."
+        f"again: {WEIGHTS} and {CARD} belong together."
     )

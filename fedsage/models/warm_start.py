@@ -70,7 +70,7 @@ def places_in(
             raise ConfigError(
                 f"{where} was trained on {model.shape.num_features} features, but there are "
                 f"{num_features} now, and without schemas nobody knows which ones are new. "
-                "Start from a run on tables, or start anew."
+                "Start from a run on tables, or train from scratch."
             )
         return Places(np.arange(num_features), classes, tuple(notes))
     refuse_other_meanings(model.schema, schema, where)
@@ -88,7 +88,7 @@ def by_name(
     if (found < 0).all():
         raise ConfigError(
             f"{where} has none of today's {what}: it has {listed(before)}, now there are "
-            f"{listed(now)}. Start from a run on the same kind of data, or start anew."
+            f"{listed(now)}. Start from a run on the same kind of data, or train from scratch."
         )
     new = [name for name in now if name not in places]
     gone = [name for name in before if name not in set(now)]
@@ -118,7 +118,7 @@ def refuse_other_meanings(before: Schema, now: Schema, where: str) -> None:
                 raise ConfigError(
                     f"{where} has '{feature.name}' with {key} = {held!r}, but the schema now "
                     f"says {seen!r}, so its weights mean something else. Give it the earlier "
-                    "setting or another name, or start anew."
+                    "setting or another name, or train from scratch."
                 )
 
 
@@ -129,7 +129,7 @@ def check_same_model(earlier: Shape, now: Shape, where: str) -> None:
         if before[key] != value:
             raise ConfigError(
                 f"{where} has another model: model.{key} was {before[key]} and is now {value}. "
-                f"Add --set model.{key}={as_setting(before[key])}, or start anew."
+                f"Add --set model.{key}={as_setting(before[key])}, or train from scratch."
             )
 
 

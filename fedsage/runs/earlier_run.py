@@ -53,7 +53,7 @@ class Earlier:
             if (was := getattr(next(iter(same.values())).neighgen, key)) != getattr(how, key):
                 raise ConfigError(
                     f"{self.where} has other generators: neighgen.{key} was {was} and is now "
-                    f"{getattr(how, key)}. Leave it as it was, or start anew."
+                    f"{getattr(how, key)}. Leave it as it was, or train from scratch."
                 )
         return {i: one.remembered for i, one in same.items()}
 
@@ -82,7 +82,7 @@ def check_same_form(earlier: Earlier, form: FeatureForm) -> None:
     if before != form.name:
         raise ConfigError(
             f"The features of {earlier.where} had the form '{before}', those of this run would "
-            f"have '{form.name}'. Add --set data.features={before}, or start anew."
+            f"have '{form.name}'. Add --set data.features={before}, or train from scratch."
         )
 
 

@@ -47,7 +47,7 @@ def remove(name: Name, kits: Kits) -> None:
 
 @app.command()
 def renew(kits: Kits) -> None:
-    """Sign all certificates anew, before they end; nobody has to stop."""
+    """Renew all certificates before they expire; nobody has to stop."""
     needs_nvflare()
     from fedsage.federation.kits.authority import renew as renew_all
 

@@ -70,14 +70,14 @@ def own_earlier(runs: Path, config: Config, name: str) -> Earlier | None:
     if not ended:
         raise ConfigError(
             f"The run begins with the classifier {wanted[:12]}…, but no run of owner {name} "
-            "ended with it. Start from a run that every owner took part in, or start anew."
+            "ended with it. Start from a run that every owner took part in, or train from scratch."
         )
     checked = [folder for folder, known in ended if known["from_sums"]]
     if in_sums(config) and not checked:
         raise PrivacyError(
             f"The run begins with the classifier {wanted[:12]}…, of which owner {name} cannot "
             "tell that it came from sums of all owners: it was absent at the end, or that run "
-            "was open. Start from another run, or start anew."
+            "was open. Start from another run, or train from scratch."
         )
     folder = checked[0] if checked else ended[0][0]
     found = earlier_run(folder, config.model.backbone)
@@ -152,7 +152,7 @@ def kept_model(runs: Path, config: Config) -> NodeClassifier:
             return model
     raise ConfigError(
         f"No run of this server ended with the classifier {wanted[:12]}…. Start from a run "
-        "that this federation has made, or start anew."
+        "that this federation has made, or train from scratch."
     )
 
 

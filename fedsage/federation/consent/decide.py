@@ -182,7 +182,7 @@ def decide(
     with locked(folder / CONSENT):
         state = stored(folder)
         if state["asked"] is None:
-            raise ConfigError("No run waits for your decision.")
+            raise ConfigError("No run is waiting for your decision.")
         terms = Terms(**state["asked"]["terms"])
         if terms.sha256 != shown:
             raise PrivacyError(

@@ -31,8 +31,8 @@ privacy = ["open", "sums", "private"]
 
 [unasked]
 # What you take part in without being asked, of all that this file allows. A run that one of
-# these lines does not cover waits for you: 'fedsage federation approve' shows what would leave.
-# As it stands, you are asked about every run. ["any"] covers whatever is allowed.
+# these lines does not cover waits for your decision: 'fedsage federation approve' shows what
+# would leave. As it stands, you are asked about every run. ["any"] covers whatever is allowed.
 # Methods with their way of mending, e.g. ["fedsage", "fedsage+subspace"].
 methods = []
 presets = ["paper", "best"]

@@ -139,7 +139,7 @@ def spread(authority: Authority, members: Members) -> None:
 
 
 def renew(kits: Path, days: int = DAYS) -> list[Path]:
-    """Sign all certificates anew with the same keys; returns the folders to hand out.
+    """Sign all certificates again with the same keys; returns the folders to hand out.
 
     Old and new ones fit each other, so no party has to be stopped.
     """

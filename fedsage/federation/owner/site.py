@@ -133,7 +133,7 @@ class Site:
             time.sleep(LOOK)
         if found is None:
             self.tell_once(
-                f"Run {agreement.run} waits for your decision: fedsage federation approve"
+                f"Run {agreement.run} is waiting for your decision: fedsage federation approve"
             )
             return Consent(decided=False, yes=False, words="")
         return Consent(decided=True, yes=found.yes, words=found.words)

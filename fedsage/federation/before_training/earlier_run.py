@@ -70,7 +70,8 @@ def own_earlier(runs: Path, config: Config, name: str) -> Earlier | None:
     if not ended:
         raise ConfigError(
             f"The run begins with the classifier {wanted[:12]}…, but no run of owner {name} "
-            "ended with it. Start from a run that every owner took part in, or train from scratch."
+            "ended with it. Start from a run that every owner took part in, or train from "
+            "scratch."
         )
     checked = [folder for folder, known in ended if known["from_sums"]]
     if in_sums(config) and not checked:

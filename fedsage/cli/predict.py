@@ -73,7 +73,7 @@ def predict(
     models, where = load_models(model, backbone), places(model)
     chosen = whose(model, models, where, owner)
     if new is not None and data is not None:
-        raise ConfigError("--new and --data exclude each other. Leave out one of them.")
+        raise ConfigError("--new and --data cannot be combined. Leave out one of them.")
     if new is not None and day is not None:
         raise ConfigError("--new asks about today, --as-of about the past. Leave out one.")
     if data is None:
@@ -130,7 +130,7 @@ def whose(
     if owner is not None and owner not in names:
         known = ", ".join(names) if where or len(models) > 1 else "none by name"
         raise ConfigError(
-            f"--owner {owner}: {folder} knows no such owner (it knows {known}). Give one of "
+            f"--owner {owner}: {folder} has no such owner (it has {known}). Give one of "
             "them, or leave out --owner where the run has one shared model."
         )
     if len(models) == 1:

@@ -127,7 +127,7 @@ def from_ogb_dataset(rest: str) -> Graph:
     if about[rest]["is hetero"] == "True" or about[rest]["num tasks"] != "1":
         raise ConfigError(
             f"{name} has several kinds of nodes or several labels for a node; owners hold one "
-            "kind, with one class each. Take ogb:ogbn-arxiv or ogb:ogbn-products."
+            "kind, with one class each. Use ogb:ogbn-arxiv or ogb:ogbn-products."
         )
     folder = folder_of("ogb", rest.replace("-", "_"))
     if not (folder / KEPT).is_file():

@@ -49,8 +49,8 @@ def need_matplotlib() -> None:
     """Say how to install what figures are drawn with."""
     if find_spec("matplotlib") is None:
         raise ConfigError(
-            "Figures need matplotlib, which is not installed. Install it with "
-            "'pip install fedsage[plots]'."
+            "Figures need matplotlib, which is not installed. Install it with: "
+            "pip install 'fedsage[plots]'"
         )
 
 

@@ -60,7 +60,7 @@ def into_head(model: Backbone, rows: Inputs, hops: Sequence[Hop]) -> Float[Tenso
     if not isinstance(head, torch.nn.Linear):
         raise ConfigError(
             "moon compares what goes into the last layer, but this model has no linear head. "
-            "Take model.head=relu, and one of our backbones."
+            "Use model.head=relu and a built-in backbone."
         )
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, given: seen.append(given[0]))

@@ -34,7 +34,7 @@ def fitting(config: Config, method: Method) -> Config:
         if in_sums(config):
             raise ConfigError(
                 f"With {method.name} the server works with each owner's model, which --privacy "
-                "sums hides from it. Take --privacy open."
+                "sums hides from it. Use --privacy open."
             )
         changed["traffic"] = TrafficConfig()
     return config.model_copy(update=changed)
@@ -55,7 +55,7 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]
         raise ConfigError(
-            f"Device '{device}' cannot be used here ({first}). Take --set run.device=cpu."
+            f"Device '{device}' cannot be used here ({first}). Use --set run.device=cpu."
         ) from None
 
 

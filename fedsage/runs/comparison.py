@@ -89,10 +89,10 @@ class Comparison:
         base = against or self.methods[0]
         if base not in self.records:
             raise ConfigError(
-                f"'{base}' was not compared. Take one of {', '.join(self.methods)}."
+                f"'{base}' was not compared. Choose one of {', '.join(self.methods)}."
             )
         if not 0 < confidence < 1:
-            raise ConfigError(f"confidence is {confidence}. Take a number between 0 and 1.")
+            raise ConfigError(f"confidence is {confidence}. Give a number between 0 and 1.")
         chosen: Measure = measure or self.measure
         values = {name: self.values(name, chosen) for name in self.methods}
         found = []
@@ -123,7 +123,7 @@ class Comparison:
             "differences": lambda: [asdict(one) for one in self.differences()],
         }
         if what not in tables:
-            raise ConfigError(f"Unknown table '{what}'. Take one of {', '.join(tables)}.")
+            raise ConfigError(f"Unknown table '{what}'. Choose one of {', '.join(tables)}.")
         frame = optional("pandas", "to_pandas", "pandas").DataFrame
         return frame(list(tables[what]()))
 

@@ -112,7 +112,7 @@ class RunResult:
         if len(self.models) > 1:
             raise FedSageError(
                 f"{self.record.method} trained {len(self.models)} local models and no shared "
-                "one. Take one of result.models."
+                "one. Use one of result.models."
             )
         return self.models[0]
 

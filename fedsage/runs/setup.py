@@ -107,7 +107,7 @@ def prepare(
     if graph is None and (chosen.topology == "whole" or way.truth):
         raise ConfigError(
             f"{chosen.name} needs the whole graph, but none was given. Pass evaluate_on=graph; "
-            "where nobody holds it, take fedsage."
+            "where nobody holds it, use fedsage."
         )
     first = owners.subgraphs[0]
     sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
@@ -193,12 +193,12 @@ def check_hidden(config: Config, way: Way) -> None:
     if in_full(config):
         raise ConfigError(
             "--privacy sums adds up whole numbers, but traffic.how is 'full'. Add --set "
-            "traffic.how=whole (or low-rank), or take --privacy open."
+            "traffic.how=whole (or low-rank), or use --privacy open."
         )
     if config.classifier.aggregate != "mean":
         raise ConfigError(
             f"The rule '{config.classifier.aggregate}' compares owners' updates, which "
-            "--privacy sums hides from the server. Take --aggregate mean, or --privacy open."
+            "--privacy sums hides from the server. Use --aggregate mean, or --privacy open."
         )
     from fedsage.protocol.letters import Letters
 
@@ -206,7 +206,7 @@ def check_hidden(config: Config, way: Way) -> None:
     if sealed := [one.name for one in shown if one.reply is not Letters]:
         raise ConfigError(
             f"Mending by '{way.name}' shows owners' replies to other owners ({sealed[0]}), "
-            "which is no sum. Take another way (mend.how), or --privacy open."
+            "which is not a sum. Use another way (mend.how), or --privacy open."
         )
 
 

@@ -142,7 +142,7 @@ def test_a_model_without_a_schema_takes_no_rows(fedsage: Call, owners: Path) -> 
     words = "predict --model m --owner 1 --out p.csv --new".split()
     assert "without a schema" in fedsage(*words, new_rows(NODES, [])).err
     both = fedsage(*words, "new", "--data", "synthetic")
-    assert both.code == 2 and "exclude each other" in both.err
+    assert both.code == 2 and "cannot be combined" in both.err
 
 
 def test_surroundings_hold_all_that_an_answer_depends_on(graph: Graph) -> None:

@@ -27,7 +27,7 @@ def shown(kit: Path) -> tuple[Path, Asked]:
         raise ConfigError(f"{opened.path} is the kit of the {opened.role}: only owners decide.")
     asked = asked_of(opened.ours)
     if asked is None:
-        raise ConfigError(f"No run waits for the decision of {opened.name}.")
+        raise ConfigError(f"No run is waiting for the decision of {opened.name}.")
     print(f"Run {asked.terms.run} waits for {opened.name}.\n\n{asked.terms.leaves}")
     if asked.terms.settings["privacy"]["level"] == "private":
         from fedsage.federation.owner.prepare import cost_so_far  # takes time to load

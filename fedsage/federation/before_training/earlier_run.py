@@ -111,7 +111,7 @@ def begun_with(site: Site, plan: Plan) -> Plan:
 def begin(site: Any, ask: Ask) -> Carried:
     """Where today's features and classes stood in the earlier run."""
     if site.places is None:
-        raise ProtocolError("This run begins with no other.")
+        raise ProtocolError("This run does not start from an earlier one.")
     both = site.places.columns, site.places.classes
     return Carried(*(from_numpy(one.astype(np.int32)) for one in both))
 

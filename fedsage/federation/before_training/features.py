@@ -78,7 +78,7 @@ def check_counted(config: Config) -> None:
     if by_counts(config) and not in_sums(config):
         raise ConfigError(
             "data.features is 'tfidf': it counts in how many nodes each word occurs, and the "
-            "server would see this of every owner. Take --privacy sums, or another form."
+            "server would see this of every owner. Use --privacy sums, or another form."
         )
 
 

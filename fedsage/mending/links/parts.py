@@ -113,7 +113,7 @@ def total_of(
 def wrong_members(members: Array, num_nodes: int) -> str | None:
     """Why no honest owner would ask for these nodes."""
     if members.ndim != 2 or members.shape[1] != 2:
-        return "a list of nodes that is none"
+        return "something that is not a list of nodes"
     group, node = members.T
     if not len(group):
         return None
@@ -131,7 +131,7 @@ def wrong_parties(
 ) -> str | None:
     """Why these owners do not make groups that hide single rows."""
     if parties.ndim != 2 or parties.shape[1] != 3:
-        return "a list of owners that is none"
+        return "something that is not a list of owners"
     group, owner, count = parties.T
     if not np.array_equal(np.unique(parties[:, :2], axis=0), parties[:, :2]):
         return "owners in disorder"

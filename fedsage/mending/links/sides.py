@@ -132,7 +132,7 @@ class SharedNodes:
     def multiplied(self, other: OwnerId, shown: Points) -> Points:
         """The nodes that another owner showed, multiplied by this owner, too."""
         if len(shown) % 2:
-            raise PrivacyError(f"Owner {other} showed a list of nodes that is none.")
+            raise PrivacyError(f"Owner {other} showed something that is not a list of nodes.")
         self.theirs[other] = packed(blinded(unpacked(shown), self.blind))
         return self.theirs[other]
 

@@ -227,7 +227,7 @@ class LinkWork:
         """The same, with nodes as they are numbered here."""
         members = asked.members.numpy()
         if members.ndim != 2 or members.shape[1] != 2:
-            raise PrivacyError("An owner asked for a list of nodes that is none.")
+            raise PrivacyError("An owner asked for something that is not a list of nodes.")
         place = members[:, 1]
         if len(place) and not 0 <= place.min() <= place.max() < len(self.order):
             raise PrivacyError("An owner asked for nodes that this owner does not have.")

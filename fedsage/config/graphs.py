@@ -34,6 +34,12 @@ class DataConfig(Section):
     few_labels: float = Field(0.0, ge=0, lt=1, description="share of training nodes lost")
     noisy_labels: float = Field(0.0, ge=0, lt=1, description="share of training labels wrong")
 
+    @property
+    def stressed(self) -> bool:
+        """Whether anything is to be taken away or made wrong."""
+        lost = self.missing_features, self.missing_links, self.few_labels, self.noisy_labels
+        return any(lost)
+
 
 class SyntheticConfig(Section):
     """The built-in graph, for --dataset synthetic."""

@@ -98,7 +98,12 @@ class ClassifierConfig(Section):
 
     def epochs(self, batches: float) -> int:
         """Epochs in a round of an owner with so many batches: more if there is only one."""
-        return self.local_epochs if batches > 1 else max(self.local_epochs, self.small_epochs)
+        return self.local_epochs if batches > 1 else self.most_epochs
+
+    @property
+    def most_epochs(self) -> int:
+        """How many epochs any owner may train for in a round."""
+        return max(self.local_epochs, self.small_epochs)
 
 
 class RunConfig(Section):

@@ -11,11 +11,11 @@ import torch
 
 from fedsage.checkpoint.owner import Keeper
 from fedsage.protocol.door import Door, Link
-from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.engine import Engine, Miss, encoder
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, Reply, Request
-from fedsage.protocol.wire import Message, decode, encode
+from fedsage.protocol.wire import Message, decode
 
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
 OnFrames: TypeAlias = Callable[[int, Procedure[Any, Any, Any], OwnerId, bytes, bytes], None]
@@ -107,12 +107,3 @@ class InProcessEngine(Engine):
             self._on_message(i, request)
             self._on_message(i, replies[i])
         return replies
-
-
-def encoder(requests: Mapping[OwnerId, Request]) -> Callable[[OwnerId], bytes]:
-    """Requests as bytes: one sent to all is encoded once, others when their turn comes."""
-    first = next(iter(requests.values()), None)
-    if all(request is first for request in requests.values()):
-        frame = encode(first) if requests else b""
-        return lambda i: frame
-    return lambda i: encode(requests[i])

@@ -14,12 +14,11 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedsage.engines.inprocess import encoder
 from fedsage.errors import ConfigError, ProtocolError
 from fedsage.federation.owner.site import JOINING
 from fedsage.federation.status.current_run import Now
 from fedsage.federation.status.status import OwnerStatus
-from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.engine import Engine, Miss, encoder
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import decode

@@ -15,13 +15,6 @@ from fedsage.graph.split import Split
 from fedsage.rng import generator
 from fedsage.shapes import NodeFeatures, NodeIds
 
-KNOBS = ("missing_features", "missing_links", "few_labels", "noisy_labels")
-
-
-def is_stressed(data: DataConfig) -> bool:
-    """Whether anything is to be taken away or made wrong."""
-    return any(getattr(data, knob) for knob in KNOBS)
-
 
 def stressed(
     graph: Graph, owners: Partition, splits: list[Split], data: DataConfig, seed: int

@@ -9,8 +9,6 @@ from typing import Any
 
 from numba import njit
 
-from fedsage.shapes import Array
-
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
@@ -33,13 +31,6 @@ def stamp_of(folder: Path) -> int:
     """A positive number that changes with the sources in ``folder``."""
     read = b"".join(source.read_bytes() for source in sorted(folder.glob("*.py")))
     return int.from_bytes(hashlib.sha256(read).digest()[:6], "big") + 1
-
-
-def read_only(array: Array) -> Array:
-    """A read-only view: the compiler treats it as a type of its own."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 STAMP = stamp_of(Path(__file__).parent)

@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 
 from fedsage.kernels import epoch as training
 from fedsage.kernels import formulas, linear, louvain, nearest, product, query
-from fedsage.kernels.compiling import read_only
 from fedsage.kernels.lowlevel import WIDTHS
 from fedsage.kernels.workspace import borrowed, sizes_of
 from fedsage.shapes import Array, NodeIds
@@ -205,6 +204,13 @@ def warm_up() -> None:
 def frozen(arrays: Arrays) -> Arrays:
     """Read-only views."""
     return tuple(read_only(array) for array in arrays)
+
+
+def read_only(array: Array) -> Array:
+    """A read-only view: the compiler treats it as a type of its own."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 def as_indices(features: Arrays) -> Arrays:

@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from fedsage.config import Config
 from fedsage.models.losses import ClassWeights
 from fedsage.protocol.agreement import Ready
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints, OwnerId, message
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Open, Summed, procedure
+from fedsage.protocol.procedures import Open, Summed, by_balanced_classes, procedure
 
 
 @message
@@ -22,11 +21,6 @@ class ClassCounts:
     """D_i → S, then summed S → every D_i: how many training nodes each class has."""
 
     count: Int[Tensor, " d_y"]
-
-
-def balanced(config: Config) -> bool:
-    """For runs in which rare classes weigh more."""
-    return config.classifier.class_weights == "balanced"
 
 
 def too_many(plan: Plan, owner: OwnerId, ask: object, counts: ClassCounts) -> str | None:
@@ -49,7 +43,7 @@ def wrong(counts: ClassCounts, most: int) -> str | None:
     check=too_many,
     check_sum=lambda plan, total, owners: wrong(total, plan.num_nodes),
     leaves="Before training, once: how many training nodes of each class you have.",
-    when=balanced,
+    when=by_balanced_classes,
 )
 def count_classes(owner: DataOwner, ask: Ask) -> ClassCounts:
     """Training nodes of each class."""
@@ -58,7 +52,7 @@ def count_classes(owner: DataOwner, ask: Ask) -> ClassCounts:
     return ClassCounts(torch.from_numpy(found.astype(np.int32)))
 
 
-@procedure(phase="training", uses=Open, when=balanced, binds=True)
+@procedure(phase="training", uses=Open, when=by_balanced_classes, binds=True)
 def weigh_classes(owner: DataOwner, counts: ClassCounts) -> Ready:
     """Take over the weights that follow from all owners' counts."""
     owner.class_weights = weights_of(counts)

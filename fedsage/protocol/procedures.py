@@ -114,6 +114,11 @@ def in_private(config: Config) -> bool:
     return config.privacy.level == "private"
 
 
+def by_balanced_classes(config: Config) -> bool:
+    """For runs in which rare classes weigh more."""
+    return config.classifier.class_weights == "balanced"
+
+
 def begins_with_another(config: Config) -> bool:
     """For runs that begin with the classifier of an earlier one."""
     return bool(config.run.start_from)

@@ -21,7 +21,7 @@ from fedsage.protocol.engine import Traffic
 from fedsage.protocol.measuring import Measured
 from fedsage.protocol.procedures import Phase, in_private, in_sums
 from fedsage.rounds import Outcome
-from fedsage.runs.class_counts import at_owners, vars_of
+from fedsage.runs.accuracy import at_owners, vars_of
 from fedsage.runs.events import Stopwatch
 from fedsage.runs.setup import Setup
 

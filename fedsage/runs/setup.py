@@ -15,7 +15,7 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links
 from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
-from fedsage.graph.stress import is_stressed, stressed
+from fedsage.graph.stress import stressed
 from fedsage.mending.way import WAYS, Way
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
@@ -96,7 +96,7 @@ def prepare(
     check_device(config.run.device)
     check_kernel(config, owners)
     check_whole(owners, graph)
-    if is_stressed(data):
+    if data.stressed:
         if graph is None:
             raise ConfigError(
                 "data.missing_features, missing_links, few_labels and noisy_labels need the "

@@ -10,7 +10,7 @@ import pytest
 from fedsage.config import DataConfig
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.graph.stress import is_stressed, stressed
+from fedsage.graph.stress import stressed
 
 SPLITS: dict[str, Any] = {"train": 0.6, "val": 0.2, "seed": 0}
 
@@ -21,7 +21,7 @@ def under(graph: Graph, owners: Partition, **knobs: float) -> Any:
 
 
 def test_without_stress_nothing_changes(graph: Graph, owners: Partition) -> None:
-    assert not is_stressed(DataConfig())
+    assert not DataConfig().stressed
     splits, (same, cut, held) = under(graph, owners)
     assert same.same_nodes(graph) and np.array_equal(same.y, graph.y)
     assert cut.missing_links == owners.missing_links

@@ -30,7 +30,7 @@ from fedsage.protocol.measuring import (
 )
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
-from fedsage.runs.class_counts import at_owners
+from fedsage.runs.accuracy import at_owners
 from tests.small import owners_of, small_setup
 
 SURE = 9.0  # a factor that makes an untrained classifier far too sure of itself

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsage.config import Config
 from fedsage.errors import PrivacyError
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes.state import RIGHT, Change, Common, checksum_of
@@ -100,14 +99,9 @@ def strays(
     )
 
 
-def most_epochs(config: Config) -> int:
-    """How many epochs any owner may train for in a round."""
-    return max(config.classifier.local_epochs, config.classifier.small_epochs)
-
-
 def impossible(common: Common, total: Change) -> str | None:
     """Why no owners' training could give this sum, or None."""
-    most = 2 * most_epochs(common.config) * MOST_STEPS
+    most = 2 * common.config.classifier.most_epochs * MOST_STEPS
     if not total.count:
         return "numbers that are not finite"
     if not 0 < total.count <= common.owners or not 0 < total.weight < MOST:

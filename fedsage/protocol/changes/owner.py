@@ -19,7 +19,7 @@ from fedsage.config import Config
 from fedsage.models.optimizer import has_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
-from fedsage.protocol.changes.check import MOST, most_epochs
+from fedsage.protocol.changes.check import MOST
 from fedsage.protocol.changes.encode import change_of
 from fedsage.protocol.changes.follow import News, Turn, follower, turn_of
 from fedsage.protocol.changes.state import (
@@ -104,7 +104,7 @@ def strange_change(plan: Plan, owner: OwnerId, turn: Turn, change: Change) -> st
         return "a change that counts for more or less than one owner"
     if weight != (agreed := round(plan.weights.get(owner, weight / 2**FIXED) * 2**FIXED)):
         return f"weight {weight / 2**FIXED:g}, but {agreed / 2**FIXED:g} was agreed"
-    most = 2 * most_epochs(plan.config) * max(plan.nodes)
+    most = 2 * plan.config.classifier.most_epochs * max(plan.nodes)
     if steps % weight or not 1 <= steps // weight <= most:
         return f"{min(steps // weight, MOST)} steps, but only 1 to {most} are possible"
     return strange_parts(plan, turn.t, change.parts)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import psutil
 from chaos_scene import (
     FAST,
     Coordinator,
@@ -86,24 +87,31 @@ def kill_client(scene: Scene, name: str, seen: Seen) -> None:
     seen.back_s = scene.back(name)
 
 
-@fault("an owner frozen for 20 s (SIGSTOP)", REJOINS)
-def freeze(scene: Scene, name: str, seen: Seen) -> None:
+def freeze_until_noticed(
+    scene: Scene,
+    name: str,
+    seen: Seen,
+    what: list[psutil.Process],
+    notice: Callable[[str], float],
+) -> None:
+    """Freeze an owner's processes for 20 s in all, and time the status and the return."""
+
     def told() -> float:
-        seen.status_s = scene.gone(name)
+        seen.status_s = notice(name)
         return 20.0 - seen.status_s
 
-    frozen(family(scene.kit(name)), told)
+    frozen(what, told)
     seen.back_s = scene.back(name)
+
+
+@fault("an owner frozen for 20 s (SIGSTOP)", REJOINS)
+def freeze(scene: Scene, name: str, seen: Seen) -> None:
+    freeze_until_noticed(scene, name, seen, family(scene.kit(name)), scene.gone)
 
 
 @fault("an owner's process of the run frozen for 20 s", GOES_ON)
 def freeze_job(scene: Scene, name: str, seen: Seen) -> None:
-    def told() -> float:
-        seen.status_s = scene.waited_for(name)
-        return 20.0 - seen.status_s
-
-    frozen(jobs_of(scene.kit(name)), told)
-    seen.back_s = scene.back(name)
+    freeze_until_noticed(scene, name, seen, jobs_of(scene.kit(name)), scene.waited_for)
 
 
 @fault("kill -9 of the server", NEW_JOB)

@@ -11,11 +11,11 @@ import torch
 
 from fedsage.checkpoint.owner import Keeper
 from fedsage.protocol.door import Door, Link
-from fedsage.protocol.engine import Engine, Miss, encoder
+from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Procedure, Reply, Request
-from fedsage.protocol.wire import Message, decode
+from fedsage.protocol.wire import Message, decode, encoder
 
 OnMessage: TypeAlias = Callable[[OwnerId, Message], None]
 OnFrames: TypeAlias = Callable[[int, Procedure[Any, Any, Any], OwnerId, bytes, bytes], None]

@@ -18,10 +18,10 @@ from fedsage.errors import ConfigError, ProtocolError
 from fedsage.federation.owner.site import JOINING
 from fedsage.federation.status.current_run import Now
 from fedsage.federation.status.status import OwnerStatus
-from fedsage.protocol.engine import Engine, Miss, encoder
+from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure, Reply, Request
-from fedsage.protocol.wire import decode
+from fedsage.protocol.wire import decode, encoder
 
 FRAME, ASKED, ERROR, FATAL = "frame", "asked", "error", "fatal"  # parts of a reply
 LATER = "later"  # with an error: the owner's people can put it right, so ask again

@@ -134,11 +134,11 @@ class Backbone(nn.Module):
         self,
         optimizer: torch.optim.Optimizer,
         graph: Graph,
-        nodes: NodeIds,
+        order: NodeIds,
         classifier: ClassifierConfig,
         generator: np.random.Generator,
     ) -> float:
-        """``torch_epoch`` by compiled code, if there is any."""
+        """``torch_epoch`` by compiled code, if there is any; on nodes in that order."""
         raise NotImplementedError
 
     @property

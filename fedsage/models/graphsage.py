@@ -173,23 +173,11 @@ class GraphSage(Layers):
         self,
         optimizer: torch.optim.Optimizer,
         graph: Graph,
-        nodes: NodeIds,
-        classifier: ClassifierConfig,
-        generator: np.random.Generator,
-    ) -> float:
-        """``torch_epoch`` by compiled code; changes weights and moments in place."""
-        order = nodes[generator.permutation(len(nodes))]
-        return self.compiled_batches(optimizer, graph, order, classifier, generator)
-
-    def compiled_batches(
-        self,
-        optimizer: torch.optim.Optimizer,
-        graph: Graph,
         order: NodeIds,
         classifier: ClassifierConfig,
         generator: np.random.Generator,
     ) -> float:
-        """The same on nodes that are in order already."""
+        """``torch_epoch`` by compiled code; changes weights and moments in place."""
         given = optimizer, graph, order, classifier, generator
         return compiled_sage.epoch(self.weights, self.shape.model, *given)
 

@@ -50,14 +50,15 @@ class Regression(Backbone):
             return own
         return propagated(own, edges, self.shape.model.teleport, self.shape.model.steps)
 
-    def compiled_batches(
+    def compiled_epoch(
         self,
         optimizer: torch.optim.Optimizer,
         graph: Graph,
         order: NodeIds,
         classifier: ClassifierConfig,
+        generator: np.random.Generator,
     ) -> float:
-        """An epoch by compiled code, on nodes that are in order already."""
+        """``torch_epoch`` by compiled code; it draws nothing."""
         given = optimizer, graph, order, classifier
         return compiled_linear.epoch([self.weight, self.bias], LENGTH, *given)
 
@@ -134,7 +135,7 @@ class Mix(Backbone):
         self,
         optimizer: torch.optim.Optimizer,
         graph: Graph,
-        nodes: NodeIds,
+        order: NodeIds,
         classifier: ClassifierConfig,
         generator: np.random.Generator,
     ) -> float:
@@ -142,7 +143,5 @@ class Mix(Backbone):
 
         They share no weights, so that this gives what steps of both together do.
         """
-        order = nodes[generator.permutation(len(nodes))]
-        given = optimizer, graph, order, classifier
-        loss = self.sage.compiled_batches(*given, generator)
-        return loss + self.linear.compiled_batches(*given)
+        given = optimizer, graph, order, classifier, generator
+        return self.sage.compiled_epoch(*given) + self.linear.compiled_epoch(*given)

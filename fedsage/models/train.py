@@ -54,7 +54,8 @@ def train_epoch(
     """
     plain = class_weights is None and term is None and graph.weights is None
     if model.chosen_kernel == "fused" and plain:
-        return model.compiled_epoch(optimizer, graph, nodes, classifier, generator)
+        order = nodes[generator.permutation(len(nodes))]
+        return model.compiled_epoch(optimizer, graph, order, classifier, generator)
     given = graph, nodes, classifier, generator, class_weights, term
     return torch_epoch(model, optimizer, *given)
 

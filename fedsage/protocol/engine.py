@@ -9,7 +9,6 @@ from typing import Any, Protocol, get_args, runtime_checkable
 
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Phase, Procedure, Reply, Request
-from fedsage.protocol.wire import encode
 
 
 @dataclass(slots=True)
@@ -87,12 +86,3 @@ class Hidden(Protocol):
 
     def vouchers(self, state: str) -> dict[str, Any]:
         """Signatures of owners under a state that they computed from sums."""
-
-
-def encoder(requests: Mapping[OwnerId, Request]) -> Callable[[OwnerId], bytes]:
-    """Requests as bytes: one sent to all is encoded once, others when their turn comes."""
-    first = next(iter(requests.values()), None)
-    if all(request is first for request in requests.values()):
-        frame = encode(first) if requests else b""
-        return lambda i: frame
-    return lambda i: encode(requests[i])

@@ -9,27 +9,18 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import prod
-from typing import (
-    Any,
-    TypeAlias,
-    TypeGuard,
-    TypeVar,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsage.errors import ProtocolError
-from fedsage.protocol.messages import MESSAGES
+from fedsage.protocol.messages import MESSAGES, OwnerId
 
 PLAIN: dict[Any, tuple[type, ...]] = {
     int: (int,), float: (float, int), str: (str,), bool: (bool,),
@@ -49,6 +40,15 @@ def encode(message: Message) -> bytes:
             "Messages are classes with @message."
         )
     return to_bytes(message)
+
+
+def encoder(requests: Mapping[OwnerId, Message]) -> Callable[[OwnerId], bytes]:
+    """Requests as bytes: one sent to all is encoded once, others when their turn comes."""
+    first = next(iter(requests.values()), None)
+    if all(request is first for request in requests.values()):
+        frame = encode(first) if requests else b""
+        return lambda i: frame
+    return lambda i: encode(requests[i])
 
 
 def to_bytes(value: Any) -> bytes:
@@ -83,7 +83,7 @@ def decode(kind: type[M], frame: bytes, most: int = MOST_BYTES) -> M:
     A frame that is longer than ``most`` bytes, has a long header, or holds anything that does
     not belong in the message is refused before its tensors are read.
     """
-    known = {f"/{name}" for name in field_types(cast(Any, kind))}
+    known = {f"/{name}" for name in field_types(kind)}
     try:
         if len(frame) > most:
             raise ValueError(f"{len(frame):,} bytes, but {most:,} is the limit")
@@ -147,7 +147,7 @@ def is_tensor(kind: Any) -> bool:
     )
 
 
-field_types = cache(get_type_hints)  # the type of every field of a message
+field_types: Callable[[Any], dict[str, Any]] = cache(get_type_hints)  # of a message
 KINDS = {
     torch.float32: "F32", torch.float64: "F64",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -60,6 +61,9 @@ def shown(owner: DataOwner) -> Shown:
     return owner.part("links shown", lambda: Shown(owner.graph.num_nodes))
 
 
+by_letter = partial(procedure, phase="mending", uses=Sealed, shapes=letters_form)
+
+
 @procedure(
     phase="mending",
     leaves="Before training, once: a key for letters between owners, signed with your "
@@ -70,10 +74,7 @@ def introduce(owner: DataOwner, ask: Ask) -> Introduction:
     return work(owner).begin(owner.graph.x, facts_of(owner.graph.y, owner.split))
 
 
-@procedure(
-    phase="mending",
-    uses=Sealed,
-    shapes=letters_form,
+@by_letter(
     leaves="Before training, once: the ids of other owners' nodes that you have links to, "
     "and of your own nodes if owners hold nodes in common, blinded, in letters that only those "
     "owners can open. They learn how many there are, and which of their own nodes are among "
@@ -89,10 +90,7 @@ def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     return mine.channel.written(mine.sought(), "sought")
 
 
-@procedure(
-    phase="mending",
-    uses=Sealed,
-    shapes=letters_form,
+@by_letter(
     leaves="Before training, once: the ids of your own nodes, blinded and shuffled, in letters "
     "to other owners. They learn how many nodes you have, and which of the ids that they "
     "already had are yours.",
@@ -105,10 +103,7 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
     return mine.channel.written(found, "found")
 
 
-@procedure(
-    phase="mending",
-    uses=Sealed,
-    shapes=letters_form,
+@by_letter(
     leaves="Before training, once, if your schema says that owners hold nodes in common: how "
     "many neighbors each node has that you and another owner hold, and which of these nodes "
     "have neighbors in common, in letters to that owner, without ids.",
@@ -126,10 +121,7 @@ def tell_sides(owner: DataOwner, letters: Letters) -> Letters:
     return mine.channel.written(mine.sides_for(owner.graph), "sides")
 
 
-@procedure(
-    phase="mending",
-    uses=Sealed,
-    shapes=letters_form,
+@by_letter(
     leaves="Before training, once: which nodes of other owners are to be summed together for "
     "you, in letters to those owners. Each learns with how many nodes of which owners its own "
     "ones are summed.",
@@ -145,10 +137,7 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     return mine.channel.written(mine.requests(group), "groups")
 
 
-@procedure(
-    phase="mending",
-    uses=Sealed,
-    shapes=letters_form,
+@by_letter(
     keeps=shown,
     leaves="Before training, once: sums of your nodes' features, masked so that the owner who "
     "asked sees only their total with other owners' sums. Every sum is over at least "

@@ -18,6 +18,7 @@ import typer
 
 from fedsage.cli import options
 from fedsage.cli.comparison import against_baseline, difference_cells, title_of_differences
+from fedsage.cli.federation.between import still_going
 from fedsage.cli.main import app
 from fedsage.cli.reproduce import names_for_the_shell
 from fedsage.cli.resume import how_to_resume
@@ -131,6 +132,16 @@ def test_an_interrupted_run_says_a_command_that_resumes_it(
     assert told == "Interrupted. To resume"
     again = fedsage(*shlex.split(command)[1:])
     assert again.code == 0 and (Path("a folder") / "result.json").exists(), again.err
+
+
+def test_an_interrupted_coordinator_is_told_how_to_follow_and_how_to_stop() -> None:
+    _, *told = still_going(Path("kits/coordinator"), Path("a folder")).splitlines()
+    commands = [shlex.split(line.split(": ", 1)[1]) for line in told]
+    where = ["--kit", "kits/coordinator", "--out", "a folder"]
+    assert commands == [
+        ["fedsage", "federation", "run", *where, "--resume"],
+        ["fedsage", "federation", "abort", *where],
+    ]
 
 
 def test_a_recorded_run_is_not_promised_to_resume(tmp_path: Path) -> None:

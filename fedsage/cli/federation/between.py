@@ -91,6 +91,7 @@ def still_going(kit: Path, folder: Path) -> str:
     """What to type after Ctrl-C: the run continues at the server without anybody watching."""
     where = f"--kit {shlex.quote(str(kit))} --out {shlex.quote(str(folder))}"
     return (
-        "Interrupted here, but the owners may still be training. To follow the run again: "
-        f"fedsage federation run {where} --resume. To stop it: fedsage federation abort {where}"
+        "Interrupted here, but the owners may still be training.\n"
+        f"To follow the run again: fedsage federation run {where} --resume\n"
+        f"To stop it: fedsage federation abort {where}"
     )

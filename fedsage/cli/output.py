@@ -72,6 +72,8 @@ def calibration_text(record: RunRecord) -> str:
 
 def print_run(record: RunRecord) -> None:
     """The result of one run."""
+    from fedsage.runs.record import OWN
+
     rows = [
         ("accuracy, global", accuracy_text(record.accuracy["global"])),
         ("accuracy, local", accuracy_text(record.accuracy["local"])),
@@ -88,8 +90,9 @@ def print_run(record: RunRecord) -> None:
         ("CPU time", f"{record.cpu_seconds:.1f} s"),
         ("peak memory", f"{record.peak_rss_mb:.0f} MB"),
     ]
-    where = f"{record.dataset}, {owners_of(record.owners, record.partition)}"
-    print_table(f"{record.method} on {where}, seed {record.seed}", ("", ""), rows)
+    graph = "" if record.dataset == OWN else f" on {record.dataset}"  # each owner's own
+    who = owners_of(record.owners, record.partition)
+    print_table(f"{record.method}{graph}, {who}, seed {record.seed}", ("", ""), rows)
     if record.privacy["level"] == "private":
         print(PROTECTS)
     if record.out:

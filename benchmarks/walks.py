@@ -68,19 +68,31 @@ def files_of(call: Callable[[], object], apart: CodeType | None = None) -> list[
     return sorted(found)
 
 
-def main() -> None:
-    """Print both walks."""
+def run_walk() -> list[str]:
+    """The files that FedSage+ in process enters."""
     config = load_config(SMALL)
-    show("One run (FedSage+ in process)", files_of(lambda: run_config(config)))
+    return files_of(lambda: run_config(config))
+
+
+def message_walk() -> tuple[list[str], list[str]]:
+    """The files that carry a message and its reply, and those that the owner's work enters."""
+    config = load_config(SMALL)
     graph = synthetic(**config.synthetic.model_dump())
     setup = prepare(config, partition(graph, 3, "louvain", 0), graph)
     exchange = Exchange(InProcessEngine(data_owners(setup)[0]), setup.plan)
     first = first_directions(setup.plan)
     function = sketch_sizes.function.__code__  # type: ignore[attr-defined]
     carrying = files_of(lambda: exchange.sum(sketch_sizes, first), function)
-    show("One message and its reply, with the owner's function,", carrying)
     whole = files_of(lambda: exchange.sum(sketch_sizes, first))
-    show("What that function computes", [one for one in whole if one not in carrying])
+    return carrying, [one for one in whole if one not in carrying]
+
+
+def main() -> None:
+    """Print both walks."""
+    show("One run (FedSage+ in process)", run_walk())
+    carrying, computing = message_walk()
+    show("One message and its reply, with the owner's function,", carrying)
+    show("What that function computes", computing)
 
 
 def show(what: str, files: list[str]) -> None:

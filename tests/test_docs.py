@@ -52,6 +52,36 @@ def test_files_that_pages_name_exist(page: Path) -> None:
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
+def named_in_tree(text: str) -> Iterator[str]:
+    """The files and folders in the tree of the page on architecture, as paths or patterns."""
+    [block] = re.findall(r"^```\nfedsage/\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    above: list[str] = []
+    for line in block.splitlines():
+        if "── " in line:
+            depth, (names, *_) = line.index("──") // 4, re.split(r"  +", line.split("── ")[1])
+            found = re.findall(r"[\w*./]+", names)
+            yield from ("".join([*above[:depth], name]) for name in found)
+            above = [*above[:depth], found[0]]
+
+
+def test_the_tree_of_files_is_what_is_there() -> None:
+    package, named = ROOT / "fedsage", [*named_in_tree((DOCS / "architecture.md").read_text())]
+    for path in named:
+        found = [*package.glob(path), *package.glob(f"{path}.py")]
+        assert found, f"architecture.md names fedsage/{path}"
+    for folder in package.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"{folder.name}/" in named, f"architecture.md does not name {folder.name}/"
+
+
+@pytest.mark.parametrize("picture", ["walk-run.svg", "walk-message.svg"])
+def test_files_in_the_pictures_of_walks_exist(picture: str) -> None:
+    names = re.findall(r"(?<![\w/])[a-z][a-z_/]*\.py", (DOCS / picture).read_text())
+    assert len(names) > 5
+    for name in names:
+        assert [*(ROOT / "fedsage").rglob(name)], f"{picture} names {name}"
+
+
 def test_privacy_levels_are_promised_in_the_same_words_everywhere() -> None:
     found = {
         name(page): table.strip()

@@ -34,6 +34,9 @@ def among(*names: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
+KitFolder: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="KIT", help="folder of a party's startup kit")
+]
 Method: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -336,7 +336,7 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     pytest.importorskip("nvflare")
     from fedsage.federation.consent.policy import POLICY
     from fedsage.federation.consent.policy_text import TEXT
-    from fedsage.federation.kits import validity
+    from fedsage.federation.kits import certificates
     from fedsage.federation.kits.kit import open_kit
     from fedsage.federation.kits.make import make_kits
     from fedsage.federation.processes import start
@@ -358,7 +358,7 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     assert (moved / "local" / POLICY).read_text() == TEXT
     assert not (kits["server"].path / "local" / POLICY).exists()
     assert moved.stat().st_mode & 0o077 == 0
-    validity.check_certificate(open_kit(moved))
+    certificates.check_certificate(open_kit(moved))
 
     year = 2100
 
@@ -367,12 +367,12 @@ def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
         def now(cls, tz: Any = None) -> datetime.datetime:
             return datetime.datetime(year, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(validity.datetime, "datetime", Clock)
+    monkeypatch.setattr(certificates.datetime, "datetime", Clock)
     with pytest.raises(ConfigError, match=r"is valid from .* federation renew"):
-        validity.check_certificate(open_kit(moved))
+        certificates.check_certificate(open_kit(moved))
     year = 2001
     with pytest.raises(ConfigError, match=r"it is 2001-01-01 00:00 .* Set the clock right"):
-        validity.check_certificate(open_kit(moved))
+        certificates.check_certificate(open_kit(moved))
     (moved / "startup" / "client.crt").write_text("no certificate")
     with pytest.raises(ConfigError, match="is not a certificate"):
-        validity.check_certificate(open_kit(moved))
+        certificates.check_certificate(open_kit(moved))

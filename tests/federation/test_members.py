@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.federation.kits.certificates import Certified
+from fedsage.federation.kits.certificates import Certified, ending_soon
 from fedsage.federation.kits.kit import Kit, federation_of, open_kit
 from fedsage.federation.kits.members import (
     MEMBERS,
@@ -21,7 +21,6 @@ from fedsage.federation.kits.members import (
     known_members,
     take_members,
 )
-from fedsage.federation.kits.validity import ending_soon
 from tests.federation.test_federation import OWNERS, config_on, federated, party, quiet
 
 pytest.importorskip("nvflare")

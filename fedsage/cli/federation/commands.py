@@ -17,8 +17,8 @@ from fedsage.cli.federation.between import (
     show_record,
     still_going,
 )
-from fedsage.cli.federation.kit_argument import KitFolder
 from fedsage.cli.federation.status import status
+from fedsage.cli.options import KitFolder
 from fedsage.cli.progress import say
 from fedsage.cli.resume import Interrupted
 from fedsage.cli.run import run_name, settled_for, unused_folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli.federation.kit_argument import KitFolder
+from fedsage.cli.options import KitFolder
 from fedsage.errors import ConfigError
 
 if TYPE_CHECKING:

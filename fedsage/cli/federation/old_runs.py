@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedsage.cli import options, output
-from fedsage.cli.federation.kit_argument import KitFolder
+from fedsage.cli.options import KitFolder
 from fedsage.readable import counted, size
 
 app = typer.Typer()

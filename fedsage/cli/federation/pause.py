@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli.federation.kit_argument import KitFolder
+from fedsage.cli.options import KitFolder
 from fedsage.errors import ConfigError
 
 app = typer.Typer()

@@ -71,7 +71,7 @@ def lines_of(found: Status) -> list[str]:
     lines += run_lines(found)
     lines.append(f"disk: {size(found.disk_free_bytes)} free here")
     if found.certificate_days is not None:
-        from fedsage.federation.kits.validity import SOON
+        from fedsage.federation.kits.certificates import SOON
 
         soon = ": renew it soon" if found.certificate_days <= SOON else ""
         days = counted(max(0, found.certificate_days), "day")

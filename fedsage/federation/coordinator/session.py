@@ -9,8 +9,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from fedsage.errors import ConfigError, FedSageError
+from fedsage.federation.kits.certificates import check_certificate
 from fedsage.federation.kits.kit import COORDINATOR, Kit, federation_of
-from fedsage.federation.kits.validity import check_certificate
 from fedsage.federation.status.status import OwnerStatus, Status
 
 

@@ -28,11 +28,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedsage.errors import ConfigError
-from fedsage.federation.kits.certificates import PADDING
+from fedsage.federation.kits.certificates import PADDING, ROOT
 from fedsage.federation.kits.kit import COORDINATOR, Kit, federation_of, open_kit
 from fedsage.federation.kits.make import checked_names, provisioned, settled_kit
 from fedsage.federation.kits.members import Members, as_text, known_members, take_members
-from fedsage.federation.kits.validity import ROOT
 from fedsage.files import write_atomically
 
 AUTHORITY, STATE, RENEWED = "authority", "cert.json", "renewed"

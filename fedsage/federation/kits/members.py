@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from fedsage.errors import PrivacyError
-from fedsage.federation.kits.certificates import PADDING
+from fedsage.federation.kits.certificates import PADDING, ROOT
 from fedsage.federation.kits.kit import FEDERATION, OURS
-from fedsage.federation.kits.validity import ROOT
 from fedsage.files import write_json
 
 MEMBERS = "members"  # the list in federation.json

@@ -16,9 +16,9 @@ import psutil
 
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.federation.consent.policy import read_policy
+from fedsage.federation.kits.certificates import check_certificate, ending_soon
 from fedsage.federation.kits.kit import OWNER, Kit, federation_of
 from fedsage.federation.kits.make import close_inside, settle_in
-from fedsage.federation.kits.validity import check_certificate, ending_soon
 from fedsage.federation.processes.log import DIARY, note
 from fedsage.federation.processes.process_ids import (
     CLIENT,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fedsage.federation.coordinator.session import Unreachable, looking
+from fedsage.federation.kits.certificates import certificate_days
 from fedsage.federation.kits.kit import Kit, federation_of
-from fedsage.federation.kits.validity import certificate_days
 from fedsage.federation.processes.process_ids import lost_its_gate, pid_of
 from fedsage.federation.status.status import GONE, OwnerStatus, Server, Status, stored
 

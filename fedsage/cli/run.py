@@ -65,7 +65,7 @@ def run(
     settings, trackers = settled_for(settings), trackers_named(track)
     folder = out or unused_folder(run_name(settings))
     if settings.run.engine == "nvflare":
-        from fedsage.cli.federation.between import rehearse_into
+        from fedsage.cli.federation.run import rehearse_into
 
         if resume or trackers or record:
             raise ConfigError(

@@ -12,7 +12,7 @@ from fedsage.graph.arrays import symmetric
 from fedsage.graph.graph import Graph
 from fedsage.graph.surroundings import ball, with_surroundings
 from fedsage.mending.links.groups import ALONE
-from fedsage.mending.links.held import HeldMeans
+from fedsage.mending.links.received import HeldMeans
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.stored_graph import load_answering

@@ -18,7 +18,7 @@ import typer
 
 from fedsage.cli import options
 from fedsage.cli.comparison import against_baseline, difference_cells, title_of_differences
-from fedsage.cli.federation.between import still_going
+from fedsage.cli.federation.run import still_going
 from fedsage.cli.main import app
 from fedsage.cli.reproduce import names_for_the_shell
 from fedsage.cli.resume import how_to_resume

@@ -15,8 +15,8 @@ from fedsage.errors import FedSageError
 from fedsage.federation.owner.site import Site
 from fedsage.federation.server.serve import serve
 from fedsage.graph.known_links import RemoteLinks
-from fedsage.mending.links.held import HeldMeans
-from fedsage.mending.links.work import LinkWork
+from fedsage.mending.links.matching import LinkWork
+from fedsage.mending.links.received import HeldMeans
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config

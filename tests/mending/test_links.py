@@ -17,21 +17,21 @@ from fedsage.graph.feature_forms import RAW
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import UNKNOWN
 from fedsage.graph.partition import Partition, partition
+from fedsage.mending.links.contributions import GroupsAsked
 from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
-from fedsage.mending.links.parts import GroupsAsked
-from fedsage.mending.links.rows import (
-    may_be_summed,
-    summed_rows,
-    usual_values,
-    words_from,
-)
-from fedsage.mending.links.shown import Shown
+from fedsage.mending.links.shown_so_far import Shown
 from fedsage.mending.links.steps import (
     by_links,
     contribute,
     mend_by_links,
     shown,
     work,
+)
+from fedsage.mending.links.summed_rows import (
+    may_be_summed,
+    summed_rows,
+    usual_values,
+    words_from,
 )
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
@@ -482,7 +482,7 @@ def test_nodes_of_one_owner_alone_are_in_no_group() -> None:
 
 
 def test_parts_fit_into_their_numbers_whatever_the_features_are() -> None:
-    from fedsage.mending.links.parts import exponent_of, means_of, own_sums, parts_of
+    from fedsage.mending.links.contributions import exponent_of, means_of, own_sums, parts_of
 
     x = np.array([[1e6, -3.0, 0.0], [-1e6, 0.5, 0.25]], np.float32)
     members = torch.tensor([[0, 0], [0, 1]], dtype=torch.int32)

@@ -12,8 +12,8 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links, shared_nodes, with_shared
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.links.groups import ALONE
-from fedsage.mending.links.rows import summed_rows, usual_values
 from fedsage.mending.links.steps import by_links, mend_by_links, work
+from fedsage.mending.links.summed_rows import summed_rows, usual_values
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask
 from fedsage.protocol.owner import DataOwner

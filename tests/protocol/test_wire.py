@@ -19,9 +19,9 @@ from fedsage.errors import ProtocolError
 from fedsage.federation.before_training.earlier_run import Carried
 from fedsage.mending.classes import ClassLinks
 from fedsage.mending.generator import GenDone
-from fedsage.mending.links.ends import FoundNodes, SoughtNodes
-from fedsage.mending.links.parts import GroupParts, GroupsAsked
-from fedsage.mending.links.sides import Sides
+from fedsage.mending.links.contributions import GroupParts, GroupsAsked
+from fedsage.mending.links.far_ends import FoundNodes, SoughtNodes
+from fedsage.mending.links.shared_nodes import Sides
 from fedsage.mending.neighgen import GenGradient, GenGradients, GenOffer, GenOffers
 from fedsage.mending.offers import (
     Answers,

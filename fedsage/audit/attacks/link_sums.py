@@ -13,7 +13,7 @@ from fedsage.graph.feature_forms import lengths_of
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links
 from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
-from fedsage.mending.links.rows import may_be_summed, summed_rows, words_from
+from fedsage.mending.links.summed_rows import may_be_summed, summed_rows, words_from
 from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 

@@ -10,7 +10,7 @@ import typer
 
 from fedsage.cli import options, output
 from fedsage.cli.federation import consent, console, members, old_runs, pause, service
-from fedsage.cli.federation.between import (
+from fedsage.cli.federation.run import (
     needs_nvflare,
     rehearse_into,
     run_between,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli.federation.between import needs_nvflare
+from fedsage.cli.federation.run import needs_nvflare
 from fedsage.cli.progress import say
 from fedsage.errors import ConfigError
 

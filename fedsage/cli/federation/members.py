@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fedsage.cli.federation.between import needs_nvflare
+from fedsage.cli.federation.run import needs_nvflare
 
 app = typer.Typer()
 Kits: TypeAlias = Annotated[

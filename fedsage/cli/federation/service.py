@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsage.cli.federation.between import needs_nvflare
+from fedsage.cli.federation.run import needs_nvflare
 from fedsage.cli.options import KitFolder
 from fedsage.cli.progress import say
 

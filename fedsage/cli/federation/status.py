@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fedsage.cli import options, output
-from fedsage.cli.federation.between import needs_nvflare
+from fedsage.cli.federation.run import needs_nvflare
 from fedsage.readable import counted, size
 
 if TYPE_CHECKING:

@@ -3,18 +3,18 @@
 Owners find out by private set intersection whose nodes their links lead to, and ask each other
 for sums. All of it is in letters that the server cannot read, and no sum shows a single row.
 
-| room | what is in it |
+| file | what is in it |
 |---|---|
 | ``steps`` | the exchange from beginning to end: what each owner does in turn |
-| ``work`` | what an owner has in hand during the exchange: ids, sums asked for |
-| ``ends`` | the remote nodes that an owner has links to, and whose they turn out to be |
-| ``sides`` | nodes that several owners hold |
-| ``rows`` | what of a row is summed, so that rows of a sum cannot be told apart |
+| ``matching`` | what an owner has in hand during the exchange: ids, sums asked for |
+| ``far_ends`` | the remote nodes that an owner has links to, and whose they turn out to be |
+| ``shared_nodes`` | nodes that several owners hold |
+| ``summed_rows`` | what of a row is summed, so that rows of a sum cannot be told apart |
 | ``groups`` | which remote nodes are summed together |
-| ``parts`` | what an owner adds to another one's sums: checked, in whole numbers, masked |
-| ``shown`` | what an owner has shown in this run, so that no two sums show their difference |
+| ``contributions`` | what an owner adds to another's sums: checked, in integers, masked |
+| ``shown_so_far`` | what it has shown in this run, so that no two sums show a difference |
 | ``memory`` | the same over all runs, on disk |
-| ``held`` | what an owner got: means, looked up by a remote node's id |
+| ``received`` | what an owner got: means, looked up by a remote node's id |
 """
 
 from fedsage.mending.links.steps import by_links

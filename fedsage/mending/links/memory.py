@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from fedsage.errors import ConfigError
 from fedsage.files import write_atomically
-from fedsage.mending.links.held import HeldMeans, Ids
+from fedsage.mending.links.received import HeldMeans, Ids
 from fedsage.models.parameters import Parameters
 
 GAVE, ASKED, GOT = "gave", "asked", "got"  # kinds of entries: KIND/RUN/…

@@ -1,6 +1,6 @@
 """The exchange of known links, step by step: owners meet, find nodes, ask, contribute, mend.
 
-An owner's part in each step is short; the rooms that it calls say how and why.
+An owner's part in each step is short; the files that it calls say how and why.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated, usual_weights
-from fedsage.mending.links.ends import FoundNodes, SoughtNodes
-from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
-from fedsage.mending.links.held import HeldMeans, stacked
-from fedsage.mending.links.memory import ASKED
-from fedsage.mending.links.parts import (
+from fedsage.mending.links.contributions import (
     GroupParts,
     GroupsAsked,
     answered,
 )
-from fedsage.mending.links.shown import Shown
-from fedsage.mending.links.sides import Sides, facts_of
-from fedsage.mending.links.work import LinkWork
+from fedsage.mending.links.far_ends import FoundNodes, SoughtNodes
+from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
+from fedsage.mending.links.matching import LinkWork
+from fedsage.mending.links.memory import ASKED
+from fedsage.mending.links.received import HeldMeans, stacked
+from fedsage.mending.links.shared_nodes import Sides, facts_of
+from fedsage.mending.links.shown_so_far import Shown
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (

@@ -12,18 +12,18 @@ import torch
 from fedsage.errors import PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import NOBODY, UNKNOWN
-from fedsage.mending.links.ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes
+from fedsage.mending.links.contributions import GroupParts, GroupsAsked, exponent_of, total_of
+from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes
 from fedsage.mending.links.groups import ALONE
-from fedsage.mending.links.held import HeldMeans, fingerprints
 from fedsage.mending.links.memory import GAVE, LinkMemory
-from fedsage.mending.links.parts import GroupParts, GroupsAsked, exponent_of, total_of
-from fedsage.mending.links.rows import (
+from fedsage.mending.links.received import HeldMeans, fingerprints
+from fedsage.mending.links.shared_nodes import Dropped, SharedNodes, Sides, tags_of
+from fedsage.mending.links.summed_rows import (
     may_be_summed,
     summed_rows,
     usual_values,
     words_from,
 )
-from fedsage.mending.links.sides import Dropped, SharedNodes, Sides, tags_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import (
     blinded,

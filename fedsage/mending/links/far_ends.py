@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedsage.graph.known_links import KnownLinks
-from fedsage.mending.links.held import Ids, fingerprints
+from fedsage.mending.links.received import Ids, fingerprints
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Whole
 from fedsage.protocol.messages import message

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int32
 
 from fedsage.errors import PrivacyError
-from fedsage.mending.links.parts import GroupsAsked
+from fedsage.mending.links.contributions import GroupsAsked
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.messages import OwnerId
 from fedsage.shapes import Array

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array, issparse
 
 from fedsage.errors import PrivacyError
-from fedsage.mending.links.rows import summed_rows
+from fedsage.mending.links.summed_rows import summed_rows
 from fedsage.privacy.masks import stream
 from fedsage.privacy.sums import Whole
 from fedsage.privacy.unlike import TESTS, Locks, locks_of, masks_for, opened, sketches

@@ -66,7 +66,7 @@ def update_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> NeighGen
     return NeighGenUpdate(parameters_of(own.neighgen), done)
 
 
-@procedure(phase="mending", owed=True)
+@procedure(phase="mending", owed=True, when=in_full)
 def receive_shared_neighgen(owner: DataOwner, shared: SharedNeighGen) -> Mended:
     """Retrieve G'_i by the shared NeighGen."""
     load_parameters(learner(owner).neighgen, shared.theta)
@@ -86,7 +86,7 @@ def by_shared_neighgen(exchange: Exchange) -> None:
     """One NeighGen for all owners, trained by federated averaging: the paper's ablation."""
     plan = exchange.plan
     if not in_full(plan.config):
-        exchange.all(receive_shared_neighgen, SharedNeighGen(*share_by_changes(exchange)))
+        share_by_changes(exchange)
         return
     settings = plan.config.neighgen
     shared = SharedNeighGen(exchange.journal.start.t, exchange.kept or common_theta(plan))

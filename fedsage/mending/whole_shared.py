@@ -6,17 +6,26 @@ optimizer's moments stay with each owner, so that no part of the change of θ is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
 from fedsage.errors import ProtocolError
-from fedsage.mending.generator import common_theta, learner, local_steps
+from fedsage.mending.generator import common_theta, learner, local_steps, mend_with
 from fedsage.models.gen_learner import GenState
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
+from fedsage.protocol.agreement import Ready
 from fedsage.protocol.changes.encode import change_of
-from fedsage.protocol.changes.follow import News, Trust, turn_of
+from fedsage.protocol.changes.follow import News, Trust, Turn
 from fedsage.protocol.changes.owner import sizes_of_change, sizes_of_parts, strange_parts
-from fedsage.protocol.changes.server import everything, for_owners, news_of
+from fedsage.protocol.changes.server import (
+    everything,
+    for_everyone,
+    for_owners,
+    news_of,
+    state_of,
+    vouched,
+)
 from fedsage.protocol.changes.state import FIXED, Change, Common, new_common, packed, unpacked
 from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.exchange import Exchange
@@ -26,6 +35,7 @@ from fedsage.protocol.messages import (
     ClassifierUpdate,
     Form,
     Ints,
+    Mended,
     OwnerId,
     message,
 )
@@ -34,6 +44,8 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
+
+NEIGHGEN = "NeighGen"  # what owners follow here, as they call it
 
 
 @message
@@ -74,6 +86,10 @@ class SharedFollower:
     owner: DataOwner
     feedback: Parameters = field(default_factory=dict)
     common: Common | None = None
+    trust: Trust = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trust = Trust(self.owner, NEIGHGEN)
 
     def state(self) -> SharedState:
         """What the server cannot give back after a restart."""
@@ -88,17 +104,20 @@ class SharedFollower:
         """Bring this owner to the state that the others hold."""
         plan = self.owner.plan
         if news.total.count:
-            if self.common is None or self.common.t != news.t - 1:
-                raise ProtocolError(
-                    f"it does not hold the NeighGen that round {news.t - 1} starts from"
-                )
-            self.common = next_state(self.common, news.total, news.guide)
+            self.common, _ = self.trust.step(self.held(news.t - 1), news)
         elif news.memory:
             whole = Classifier(news.phi, news.memory)
-            self.common = unpacked(plan_for_theta(plan).config, whole)
+            common = unpacked(plan_for_theta(plan).config, whole)
+            self.trust.accept(common, news)
+            self.common = common
         else:
             self.common = first_theta(plan, news.owners)
-        Trust(self.owner, "NeighGen").start(self.common, news.state)
+        return self.common
+
+    def held(self, t: int) -> Common:
+        """The state that this owner holds at the start of round ``t``."""
+        if self.common is None or self.common.t != t:
+            raise ProtocolError(f"it does not hold the NeighGen that round {t} starts from")
         return self.common
 
 
@@ -114,11 +133,11 @@ def form_of_change(plan: Plan) -> dict[str, Form]:
     return {"change": {"parts": {part: Ints(size) for part, size in sizes.items()}}}
 
 
-def strange_change(plan: Plan, owner: OwnerId, news: News, reply: NeighGenChange) -> str | None:
+def strange_change(plan: Plan, owner: OwnerId, turn: Turn, reply: NeighGenChange) -> str | None:
     """Refuse a change of more than one owner, or numbers beyond an owner's share."""
     if reply.change.count != 1 or reply.change.weight != 2**FIXED:
         return "a change that counts for more or less than one owner"
-    return strange_parts(plan, news.t, reply.change.parts)
+    return strange_parts(plan, turn.t, reply.change.parts)
 
 
 @lru_cache(maxsize=4)
@@ -127,55 +146,95 @@ def full_size(plan: Plan) -> int:
     return len(to_frame(Classifier(first_theta(plan, 1).phi, {})))
 
 
+@procedure(phase="mending", full=lambda plan, news: (full_size(plan), 0), when=in_whole_numbers)
+def receive_theta(owner: DataOwner, news: News) -> Ready:
+    """Take the step that all take; refuse a sum that is not what the owners added up."""
+    shared_follower(owner).take(news)
+    return Ready()
+
+
 @procedure(
     phase="mending",
     uses=Summed,
+    after=("receive_theta",),
     shapes=form_of_change,
     check=strange_change,
-    alike=turn_of,
     rounds=True,
-    sizes=lambda common, news, reply: sizes_of_change(common, news, reply.change),
+    sizes=lambda common, turn, reply: sizes_of_change(common, turn, reply.change),
     keeps=shared_follower,
     leaves="In each of {config.neighgen.rounds_gen} rounds before training: how far training "
     "on your nodes moves the weights of the generator, in integers of a few bits, and its "
     "losses.",
-    full=lambda plan, news: (full_size(plan), full_size(plan)),
+    full=lambda plan, turn: (0, full_size(plan)),
     when=in_whole_numbers,
 )
-def change_shared_neighgen(owner: DataOwner, news: News) -> NeighGenChange:
+def change_shared_neighgen(owner: DataOwner, turn: Turn) -> NeighGenChange:
     """FedAvg of NeighGen: train the shared weights on Eq. (5), and send the change."""
     mine, own = shared_follower(owner), learner(owner)
-    common = mine.take(news)
+    common = mine.held(turn.t)
+    mine.trust.start(common, turn.state)
     load_parameters(own.neighgen, common.phi)
-    own.begin(news.t)
-    done = local_steps(owner, news.t, {}, 0.0)
+    own.begin(turn.t)
+    done = local_steps(owner, turn.t, {}, 0.0)
     theta = parameters_of(own.neighgen)
     if not all(map(all_finite, theta.values())):
         raise ProtocolError("training diverged there: lower neighgen.eta")
     update = ClassifierUpdate(theta, {}, common.weight, 0.0)  # losses are in ``done``
-    stream = generator(owner.seed, "whole numbers, shared", owner.id, news.t)
+    stream = generator(owner.seed, "whole numbers, shared", owner.id, turn.t)
     steps = owner.config.neighgen.local_steps
     losses = {term: round(loss * 2**FIXED) for term, loss in asdict(done).items()}
-    return NeighGenChange(change_of(common, update, steps, mine.feedback, stream), losses)
+    change = change_of(common, update, steps, mine.feedback, stream)
+    return NeighGenChange(mine.trust.with_proof(common, change), losses)
 
 
-def share_by_changes(exchange: Exchange) -> tuple[int, Parameters]:
-    """All rounds; returns how many there were, and θ at the end."""
+@procedure(
+    phase="mending",
+    owed=True,
+    full=lambda plan, news: (0, 0),  # ``receive_theta`` counts θ after the last round
+    when=in_whole_numbers,
+)
+def mend_by_theta(owner: DataOwner, news: News) -> Mended:
+    """Retrieve G'_i by the shared NeighGen, as it is after the last round."""
+    load_parameters(learner(owner).neighgen, shared_follower(owner).take(news).phi)
+    return mend_with(owner)
+
+
+def share_by_changes(exchange: Exchange) -> Common:
+    """All rounds, then mend; returns the state at the end."""
     plan, owners = exchange.plan, exchange.owners
     common = from_disk(plan, exchange.kept) or first_theta(plan, len(owners))
-    step = news_of(common) if common.t == 0 else everything(common)
+    begin = (
+        news_of(common) if common.t == 0 else vouched(exchange, NEIGHGEN, everything(common))
+    )
+    exchange.all(receive_theta, begin)
     for t in exchange.rounds(plan.config.neighgen.rounds_gen):
-        holding = exchange.answered.get(change_shared_neighgen.name, owners)
-        news = {i: step if i in holding else everything(common) for i in owners}
+        holding = exchange.answered[receive_theta.name]
         exchange.guard.held = common
-        total = exchange.sum(change_shared_neighgen, news)
+        total = exchange.sum(change_shared_neighgen, Turn(t, False, state_of(common)))
         losses = {term: n / total.change.count / 2**FIXED for term, n in total.losses.items()}
         guide = guide_of(common, total.change)
-        told = for_owners(total.change)
+        told = total.change if exchange.hidden is not None else for_owners(total.change)
         common = next_state(common, told, guide)
-        step = news_of(common, told, guide)
+        step, added = (
+            news_of(common, told, guide),
+            exchange.answered[change_shared_neighgen.name],
+        )
+        hand_out(exchange, *for_everyone(exchange, common, step, holding, added))
         exchange.end_round(t, losses, to_disk(common))
-    return common.t, common.phi
+    exchange.all(mend_by_theta, vouched(exchange, NEIGHGEN, everything(common)))
+    return common
+
+
+def hand_out(
+    exchange: Exchange, now: Mapping[OwnerId, News], late: Mapping[OwnerId, News]
+) -> None:
+    """Send the news of a round; to those that could not check it with the others' word."""
+    exchange.all(receive_theta, now)
+    if late:
+        here = exchange.answered[receive_theta.name]
+        given = {i: vouched(exchange, NEIGHGEN, one) for i, one in late.items()}
+        exchange.all(receive_theta, given, least=0)
+        exchange.answered[receive_theta.name] += here
 
 
 def to_disk(common: Common) -> Parameters:

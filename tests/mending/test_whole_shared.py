@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +10,33 @@ import pytest
 import torch
 
 from fedsage.engines.inprocess import InProcessEngine
+from fedsage.engines.simulated import hide_sums
 from fedsage.errors import PrivacyError, ProtocolError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.mending.generator import learner
 from fedsage.mending.shared import SharedNeighGen, by_shared_neighgen, update_shared_neighgen
 from fedsage.mending.whole_shared import (
+    NEIGHGEN,
     NeighGenChange,
     change_shared_neighgen,
     first_theta,
     from_disk,
+    mend_by_theta,
+    receive_theta,
     share_by_changes,
     shared_follower,
     strange_change,
     to_disk,
 )
-from fedsage.models.parameters import parameters_of, sha256_of
-from fedsage.protocol.changes.server import news_of
+from fedsage.models.parameters import Parameters, parameters_of, sha256_of
+from fedsage.protocol.changes.check import proof_of_change
+from fedsage.protocol.changes.follow import CLASSIFIER, News, Turn
+from fedsage.protocol.changes.server import everything, news_of, state_of
+from fedsage.protocol.changes.state import Change
 from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.exchange import Exchange
+from fedsage.protocol.procedures import in_sums
 from fedsage.runs.execute import run_config
 from fedsage.runs.setup import Setup
 from tests.mending.test_whole_neighgen import GEN, HOWS, Away
@@ -55,9 +64,12 @@ def test_with_many_bits_a_round_is_the_mean(graph: Graph, owners: Partition) -> 
     everyone = owners_of(setup)
     exchange = Exchange(InProcessEngine(everyone), setup.plan)
     exchange.stopping = True  # after one round
-    _, theta = share_by_changes(exchange)
+    each: list[Parameters] = []
+    exchange.on_round = lambda line: each.extend(
+        parameters_of(learner(owner).neighgen) for owner in everyone
+    )
+    theta = share_by_changes(exchange).phi
     start = first_theta(setup.plan, 3).phi
-    each = [parameters_of(learner(owner).neighgen) for owner in everyone]
     assert len({sha256_of(one) for one in each}) == 3
     for name, weight in theta.items():
         mean = torch.stack([one[name] for one in each]).mean(dim=0)
@@ -74,27 +86,106 @@ def test_who_missed_a_round_gets_the_whole_and_holds_the_same(
 ) -> None:
     setup = with_gen(graph, owners, how)
     everyone = owners_of(setup)
-    engine = Away(everyone, {(change_shared_neighgen.name, t) for t in rounds}, late)
+    engine = Away(everyone, {(receive_theta.name, t) for t in rounds}, late)
     exchange = Exchange(engine, setup.plan)
     by_shared_neighgen(exchange)
     assert len(exchange.misses) == len(rounds)
     found = {sha256_of(parameters_of(learner(owner).neighgen)) for owner in everyone}
     assert len(found) == 1
-    asked = [one for name, i, one in engine.asked if i == 2 and name.startswith("change")]
-    assert {news.t for news in asked if news.memory} == {t + 1 for t in rounds if t < 4}
+    asked = [one for name, i, one in engine.asked if i == 2 and name == receive_theta.name]
+    assert {news.t for news in asked if news.memory} == {t + 1 for t in rounds}
 
 
 def test_who_does_not_hold_the_last_round_says_so(graph: Graph, owners: Partition) -> None:
-    setup = with_gen(graph, owners)
-    everyone = owners_of(setup)
-    exchange = Exchange(InProcessEngine(everyone), setup.plan)
-    common = exchange.guard.held = first_theta(setup.plan, 3)
-    total = exchange.sum(change_shared_neighgen, news_of(common)).change
-    guide = guide_of(common, total)
-    shared_follower(everyone[1]).common = None
+    server = Server(with_gen(graph, owners))
+    shared_follower(server.owners[1]).common = None
     with pytest.raises(ProtocolError, match="does not hold the NeighGen that round 0"):
-        step = news_of(next_state(common, total, guide), total, guide)
-        exchange.sum(change_shared_neighgen, step)
+        receive_theta(server.owners[1], server.news(server.total))
+
+
+class Server:
+    """A server after the first changes were added up, who may now say what it likes."""
+
+    def __init__(self, setup: Setup) -> None:
+        engine = InProcessEngine(owners_of(setup))
+        self.owners = list(engine.data_owners.values())
+        self.exchange = exchange = Exchange(engine, setup.plan)
+        if in_sums(setup.config):
+            hide_sums(exchange, engine)
+        self.common = exchange.guard.held = first_theta(setup.plan, 3)
+        exchange.all(receive_theta, news_of(self.common))
+        turn = Turn(0, False, state_of(self.common))
+        self.total = exchange.sum(change_shared_neighgen, turn).change
+
+    def news(self, total: Change) -> News:
+        guide = guide_of(self.common, total)
+        return news_of(next_state(self.common, total, guide), total, guide)
+
+
+@pytest.fixture
+def server(graph: Graph, owners: Partition) -> Server:
+    few = {"how": "low-rank", "rank": 2}
+    level = {"privacy": {"level": "sums"}, "neighgen": GEN, "traffic": few}
+    return Server(small_setup(graph, owners, "shared", **level))
+
+
+def test_where_sums_are_hidden_the_honest_sum_is_taken(server: Server) -> None:
+    for owner in server.owners:
+        receive_theta(owner, server.news(server.total))
+        assert shared_follower(owner).held(1).t == 1
+
+
+def test_a_generator_that_the_server_made_up_is_refused(server: Server) -> None:
+    parts = {name: one.clone() for name, one in server.total.parts.items()}
+    parts["rest"].view(-1)[0] += 1
+    altered = replace(server.total, parts=parts)
+    with pytest.raises(PrivacyError, match="not what the owners added up"):
+        receive_theta(server.owners[0], server.news(altered))
+    phi = {name: torch.zeros_like(one) for name, one in server.common.phi.items()}
+    made_up = replace(server.common, phi=phi, t=1)
+    for procedure in (receive_theta, mend_by_theta):
+        with pytest.raises(PrivacyError, match="2 are required"):
+            procedure(server.owners[0], everything(made_up))
+
+
+def test_nobody_trains_from_another_state_than_the_others(server: Server) -> None:
+    owner = server.owners[0]
+    receive_theta(owner, server.news(server.total))
+    for state in ("", "0" * 64, state_of(server.common)):
+        with pytest.raises(PrivacyError, match="names another state"):
+            change_shared_neighgen(owner, Turn(1, False, state))
+
+
+def test_a_sum_of_the_generator_proves_nothing_about_the_classifier(server: Server) -> None:
+    masks = server.owners[0].sum_masks
+    assert masks is not None
+    proofs = {
+        proof_of_change(masks.common, what, server.common, server.total)
+        for what in (NEIGHGEN, CLASSIFIER)
+    }
+    assert len(proofs) == 2
+
+
+@pytest.mark.slow
+def test_who_was_away_while_sums_are_hidden_takes_the_others_word(
+    graph: Graph, owners: Partition
+) -> None:
+    few = {"how": "low-rank", "rank": 2}
+    open_ = small_setup(graph, owners, "shared", neighgen=GEN, traffic=few)
+    setup = small_setup(
+        graph, owners, "shared", neighgen=GEN, traffic=few, privacy={"level": "sums"}
+    )
+    found = []
+    for one in (setup, open_):
+        everyone = owners_of(one)
+        gone = {(change_shared_neighgen.name, t) for t in (1, 2)}
+        engine = Away(everyone, gone, False)
+        exchange = Exchange(engine, one.plan)
+        if one is setup:
+            hide_sums(exchange, engine)
+        by_shared_neighgen(exchange)
+        found += [sha256_of(parameters_of(learner(owner).neighgen)) for owner in everyone]
+    assert len(set(found)) == 1  # hidden or not, the same bits, and all hold them
 
 
 @pytest.mark.slow
@@ -145,13 +236,14 @@ def test_no_owner_counts_twice_or_sends_more_than_its_share(
     graph: Graph, owners: Partition
 ) -> None:
     setup = with_gen(graph, owners)
-    news = news_of(first_theta(setup.plan, 3))
-    reply = change_shared_neighgen(owners_of(setup)[0], news)
-    assert strange_change(setup.plan, 0, news, reply) is None
+    owner, turn = owners_of(setup)[0], Turn(0, False)
+    receive_theta(owner, news_of(first_theta(setup.plan, 3)))
+    reply = change_shared_neighgen(owner, turn)
+    assert strange_change(setup.plan, 0, turn, reply) is None
     change = reply.change
     rest = torch.full_like(change.parts["rest"], torch.iinfo(change.parts["rest"].dtype).min)
     for odd in (
         {"weight": 2 * change.weight}, {"count": 2}, {"parts": change.parts | {"rest": rest}},
     ):  # fmt: skip
         made = type(change)(**{n: getattr(change, n) for n in change.__slots__} | odd)
-        assert strange_change(setup.plan, 0, news, NeighGenChange(made, reply.losses))
+        assert strange_change(setup.plan, 0, turn, NeighGenChange(made, reply.losses))

@@ -34,10 +34,13 @@ LEAST = 0.5  # a sum's square, in sums of squares: 1 if owners move independentl
 NEAR = 0.02  # how far a guide may be from this owner's own: machines round differently
 
 
-def proof_of_change(secret: bytes, common: Common, change: Change, again: int = 0) -> int:
+def proof_of_change(
+    secret: bytes, what: str, common: Common, change: Change, again: int = 0
+) -> int:
     """The proof of a change, or of a sum of them, that starts from the common state.
 
-    Every try of a round has weights of its own, so that its sums cannot be combined.
+    Every try of a round of each model (``what``) has weights of its own, so that no two sums
+    can be combined to a third that fits.
     """
     from fedsage.privacy.proof import proof_of  # cryptography takes time to load
 
@@ -45,19 +48,19 @@ def proof_of_change(secret: bytes, common: Common, change: Change, again: int = 
     start = int(checksum_of(common)[:14], 16)
     more = [change.weight, change.steps, change.loss, change.count, start * change.count]
     wide = np.concatenate([row.astype(np.int32) for row in rows])
-    about = f"round {common.t}, try {again}"
+    about = f"{what}, round {common.t}, try {again}"
     return proof_of(secret, about, wide, more)
 
 
-def check_sum(secret: bytes, common: Common, total: Change, again: int = 0) -> None:
+def check_sum(secret: bytes, what: str, common: Common, total: Change, again: int = 0) -> None:
     """Refuse a sum that is not that of owners with the same state."""
     from fedsage.privacy.proof import PRIME
 
-    if total.proof % PRIME != proof_of_change(secret, common, total, again):
+    if total.proof % PRIME != proof_of_change(secret, what, common, total, again):
         raise PrivacyError(
             f"The sum of round {common.t} is not what the owners added up, or they did not all "
-            "start from the same classifier. The server, or something on the way, altered it. "
-            "Nothing was sent."
+            f"start from the same state of {what}. The server, or something on the way, "
+            "altered it. Nothing was sent."
         )
 
 

@@ -89,7 +89,9 @@ class Trust:
         self.secrets[again] = masks.common if masks else b""
         if masks is None:
             return change
-        return replace(change, proof=proof_of_change(masks.common, common, change, again))
+        return replace(
+            change, proof=proof_of_change(masks.common, self.what, common, change, again)
+        )
 
     def check_cause(self, common: Common, turn: Turn) -> None:
         """Refuse another try of a round whose sum was as usual: two sums tell more than one."""
@@ -98,7 +100,7 @@ class Trust:
                 f"Round {common.t} was asked for again (try {turn.again}), but this owner took "
                 "no part in the sum that is said to be the cause. Nothing was sent."
             )
-        check_sum(self.secrets[0], common, turn.cause)
+        check_sum(self.secrets[0], self.what, common, turn.cause)
         if discord(common, turn.cause) is None:
             raise PrivacyError(
                 f"Round {common.t} was asked for again, but its sum was as usual. Nothing was "
@@ -121,7 +123,7 @@ class Trust:
         if masks is None:  # in the open, nobody can check what the server says
             return next_state(common, news.total, news.guide), added
         if added:
-            check_sum(self.secrets[news.again], common, news.total, news.again)
+            check_sum(self.secrets[news.again], self.what, common, news.total, news.again)
             check_guide(common, news.total, news.guide)
         after = next_state(common, news.total, news.guide)
         if not added:

@@ -84,13 +84,10 @@ class ByChanges:
         told = total if hides else for_owners(total)
         self.common = next_state(common, told, guide)
         step = replace(news_of(self.common, told, guide), again=again)
-        whole = everything(self.common)
-        news = {i: step if i in holding else whole for i in exchange.owners}
-        if hides:  # who added nothing cannot check the sum, and needs the others' word
-            news = {i: step for i in added}
-        hits = exchange.sum(receive_change, news)
-        if late := [i for i in exchange.owners if i not in news]:
-            self.catch_up({i: step if i in holding else whole for i in late})
+        now, late = for_everyone(exchange, self.common, step, holding, added)
+        hits = exchange.sum(receive_change, now)
+        if late:
+            self.catch_up(late)
         return packed(self.common), total.loss / total.count / 2**FIXED, hits
 
     def catch_up(self, news: Mapping[OwnerId, News]) -> None:
@@ -117,6 +114,24 @@ class ByChanges:
 def vouched(exchange: Exchange, what: str, news: News) -> News:
     """News with the signatures of owners that computed the same state, if sums are hidden."""
     return replace(news, vouchers=exchange.vouchers(state_name(what, news.t)))
+
+
+def for_everyone(
+    exchange: Exchange,
+    common: Common,
+    step: News,
+    holding: Collection[OwnerId],
+    added: Collection[OwnerId],
+) -> tuple[dict[OwnerId, News], dict[OwnerId, News]]:
+    """The news of a round for each owner: what can be sent now, and what only after that.
+
+    Those that hold the state before it take the step; the others get the whole state. Where
+    sums are hidden, who added nothing cannot check the sum, and needs the others' word first.
+    """
+    whole = everything(common)
+    news = {i: step if i in holding else whole for i in exchange.owners}
+    late = [i for i in news if exchange.hidden is not None and i not in added]
+    return {i: news[i] for i in news if i not in late}, {i: news[i] for i in late}
 
 
 def for_owners(total: Change) -> Change:

@@ -205,7 +205,7 @@ def graph_and_ids(
 
     if own_tables := tables_folder(data):
         tables = read_tables(own_tables)
-        if model.scale is None and any(f.scaling == "standard" for f in tables.schema.columns):
+        if model.scale is None and tables.scaled.any():
             note = "the model stores no scale, so numbers are scaled from these tables alone"
             print(f"Note: {note}", file=sys.stderr)
         return model.graph_of(tables), tables.ids

@@ -53,6 +53,7 @@ class NodeClassifier:
     scale: Scale | None = None  # of the numbers it was trained on
     calibration: Calibration = AS_IS  # makes probabilities as sure as they are right
     form: FeatureForm = RAW  # of the features that it was trained on
+    agreed: str = ""  # the schema's checksum, where the schema itself stayed with the owners
 
     def __repr__(self) -> str:
         """What it is, and what it takes and gives."""
@@ -132,7 +133,8 @@ class NodeClassifier:
 
     def graph_of(self, tables: Tables) -> Graph:
         """The graph of tables; their numbers are scaled as in training."""
-        if self.schema is not None and self.schema.sha256 != tables.schema.sha256:
+        known = self.schema.sha256 if self.schema else self.agreed
+        if known and known != tables.schema.sha256:
             raise DataError(
                 "The model was trained with another schema.toml than that of these tables. "
                 "Give tables with the same features, categories and classes, and the schema "
@@ -177,6 +179,8 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
         card["features"] = card_of_form(form)
     if (schema := models[0].schema) is not None:
         card["schema"] = schema_content(schema)
+    elif models[0].agreed:
+        card["schema_sha256"] = models[0].agreed
     if (scale := models[0].scale) is not None:
         card["scale"] = {"mean": scale.mean.tolist(), "std": scale.std.tolist()}
     write_atomically(folder / WEIGHTS, lambda file: file.write(safetensors.torch.save(tensors)))
@@ -212,10 +216,10 @@ def load_models(
         for phi in phis:
             build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
-        form = form_of_card(card)
+        form, agreed = form_of_card(card), str(card.get("schema_sha256", ""))
         sure = calibrations_of(card, count)
         return [
-            NodeClassifier(shape, phi, names, schema, scale, one, form)
+            NodeClassifier(shape, phi, names, schema, scale, one, form, agreed)
             for phi, one in zip(phis, sure, strict=True)
         ]
     except (ValueError, KeyError, TypeError, RuntimeError) as error:

@@ -34,8 +34,9 @@ def predictions(model: NodeClassifier, held: Answering) -> Columns:
 
 def predictions_on(model: NodeClassifier, graph: Graph, ids: Sequence[str] | range) -> Columns:
     """The answers for all nodes of a graph as it is given, without generated neighbors."""
-    shares, visible = model.predict_proba(graph), graph.degrees
-    return table_of(ids, shares, model.class_names, graph, visible, np.zeros_like(visible))
+    names = [str(one) for one in ids]
+    held = Answering("", names, model.fitting(graph), None, "plain", "full", (), 0, 0)
+    return predictions(model, held)
 
 
 def table_of(

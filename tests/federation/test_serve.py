@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from fedsage.config import Config
 from fedsage.data.npz import load_graph
 from fedsage.data.owned import read_owned
-from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.errors import ConfigError, DataError, PrivacyError, ProtocolError
 from fedsage.federation.consent.own_files import allow, checksums_of, with_own_copies
 from fedsage.federation.consent.policy import RULES
 from fedsage.federation.owner.site import BEFORE, Site
@@ -40,6 +41,7 @@ from fedsage.protocol.procedures import Procedure
 from fedsage.protocol.wire import decode, encode, unpacked
 from fedsage.runs.events import HistoryLine, Observer, ignore_event
 from fedsage.runs.execute import run_config
+from fedsage.runs.predictions import predictions_on
 from fedsage.runs.result import RunResult
 from fedsage.tables.feature import Feature
 from tests.federation.conftest import (
@@ -105,6 +107,27 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
         assert model.scale is not None and model.schema is not None
         assert "What leaves this site" in (folder / "what-leaves.txt").read_text()
         assert json.loads((folder / "settings.json").read_text())["run"]["method"]
+
+
+def test_the_coordinators_model_gives_owners_answers_on_their_tables(
+    sites: Make, tmp_path: Path
+) -> None:
+    made, folder = sites(), tmp_path / "server"
+    serve(config_for("fedsage"), SiteEngine(made), NAMES, "r1", "1.0", folder, ignore_event)
+    (model,) = load_models(folder)
+    assert model.schema is None  # it stays with the owners; the scale is everybody's
+    for site in made:
+        assert site.owned.tables is not None
+        graph = model.graph_of(site.owned.tables)
+        found = predictions_on(model, graph, site.owned.ids)
+        with (tmp_path / site.name / "r1" / "predictions.csv").open() as file:
+            wanted = list(csv.DictReader(file))
+        assert found["predicted"] == [row["predicted"] for row in wanted]
+        for column in ("probability", "probability_ill", "probability_well"):
+            assert found[column] == [float(row[column]) for row in wanted]
+    other = replace(site.owned.tables, schema=replace(site.owned.tables.schema, time="since"))
+    with pytest.raises(DataError, match=r"another schema.toml"):
+        model.graph_of(other)
 
 
 @pytest.mark.slow

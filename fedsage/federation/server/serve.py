@@ -40,6 +40,7 @@ from fedsage.runs.events import Event, Observer, Stopwatch
 from fedsage.runs.record import Facts, OwnerLine, RunRecord, record_of
 from fedsage.runs.setup import chosen_by_name, plan_of
 from fedsage.runs.train import Rounds, run_method
+from fedsage.tables.tables import Scale
 
 HIDDEN_BELOW = 8  # counts of fewer nodes are not written down
 
@@ -113,7 +114,8 @@ def serve(
         exchange.agreed = plan
         exchange.agreed = plan = begin_together(exchange, plan, folder)
         form = give_form(exchange, folder)
-        give_scale(exchange, kept_scale(exchange, folder))
+        scale = kept_scale(exchange, folder)
+        give_scale(exchange, scale)
     way.check(plan)
     with watch.phase("training"), dense_threads(config.run.threads):
         journal = exchange.journal = journal_with_owners(exchange, folder)
@@ -139,7 +141,8 @@ def serve(
     record = record_of(config, watch, [outcome], engine.traffic, facts)
     model = NodeClassifier(
         plan.shape, outcome.classifier.phi, record.class_names,
-        calibration=sure, form=form,
+        scale=Scale(scale.mean.numpy(), scale.std.numpy()) if len(scale.mean) else None,
+        calibration=sure, form=form, agreed=first.schema,
     )  # fmt: skip
     save_models([model], folder)  # for runs that begin with it
     return Served(record, model)

@@ -30,6 +30,8 @@ from fedsage.runs.setup import prepare
 from fedsage.runs.train import train
 from tests.audit.conftest import SETTINGS, same_masks
 
+pytestmark = pytest.mark.slow  # seconds each
+
 DATA: dict[str, Any] = {name: SETTINGS[name] for name in ("data", "synthetic")}
 
 

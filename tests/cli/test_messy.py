@@ -90,6 +90,7 @@ def write(folder: Path, k: int, name: str, table: list[list[str]]) -> None:
         )
 
 
+@pytest.mark.slow
 def test_messy_exports_are_trained_on_after_two_edits_that_check_asks_for(
     fedsage: Call,
 ) -> None:

@@ -29,6 +29,8 @@ from fedsage.runs.run import run_into
 from tests.federation.conftest import NAMES, TINY, SiteEngine, config_for
 from tests.small import traffic_of
 
+pytestmark = pytest.mark.slow  # seconds each
+
 SUMS = {"level": "sums"}
 
 

@@ -85,6 +85,7 @@ def settings_for(form: str, level: str = "sums", method: str = "fedsage") -> Con
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["auto", "tfidf"])
 def test_the_model_is_the_one_of_a_run_in_one_process(
     form: str, sites: Make, clinics: Path, tmp_path: Path

@@ -65,6 +65,7 @@ def untidy(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [pytest.param("open", marks=pytest.mark.slow), "sums"])
 def test_owners_with_columns_of_every_kind_train_the_model_of_one_process(
     untidy: Path, tmp_path: Path, level: str

@@ -67,6 +67,7 @@ def parties(referring: Path, tmp_path: Path) -> Make:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "match"), [("open", "intersection"), ("sums", "intersection"), ("sums", "hashes")]
 )

@@ -36,6 +36,8 @@ from tests.federation.conftest import (
     stop_after,
 )
 
+pytestmark = pytest.mark.slow  # seconds each
+
 Make = Callable[..., list[Site]]
 SECRETS = ("of east", "of north", "of west")
 ROUNDS = 4

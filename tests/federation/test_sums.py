@@ -35,6 +35,7 @@ def sums_for(method: str) -> Config:
 SLOWER = [pytest.param(one, marks=pytest.mark.slow) for one in ("fedsage", "fedsage+classes")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+subspace", *SLOWER])
 def test_the_model_is_the_one_of_an_open_run_in_one_process(
     method: str, sites: Make, hospitals: Path, tmp_path: Path

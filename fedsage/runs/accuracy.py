@@ -27,6 +27,7 @@ from fedsage.protocol.messages import Ask, View
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.personal import PersonalOwner
 from fedsage.protocol.server import share_of_hits
+from fedsage.readable import counted
 from fedsage.rng import generator
 from fedsage.rounds import Outcome
 from fedsage.runs.setup import Setup
@@ -251,8 +252,9 @@ def never_predicted(
     def nodes(count: int) -> str:
         if not count:
             return ", and no test node has it"
-        number = f"{count:,}" if count >= least else f"fewer than {least}"
-        return f", although {number} test nodes have it"
+        if count < least:
+            return f", although fewer than {least} test nodes have it"
+        return f", although {counted(count, 'test node')} {'has' if count == 1 else 'have'} it"
 
     return [
         f"Class '{name}' is never predicted{nodes(int(count))}. "

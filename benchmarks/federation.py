@@ -18,7 +18,7 @@ from statistics import median
 
 from fedsage.config import Config, load_config
 from fedsage.federation.coordinator.rehearse import rehearsal
-from fedsage.federation.coordinator.run_folder import run_into
+from fedsage.federation.coordinator.run_folder import federated_run
 from fedsage.files import write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.runs.events import HistoryLine
@@ -61,11 +61,11 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as scratch, rehearsal(config, None, quiet) as kit:
         ready = time.monotonic()
-        there = run_into(kit, config, Path(scratch) / "run", "", False, on_line, quiet)
+        there = federated_run(kit, config, Path(scratch) / "run", "", False, on_line, quiet)
         text = (Path(scratch) / "run" / "history.jsonl").read_text().splitlines()
         lines = [HistoryLine(**json.loads(line)) for line in text]
         plus_begin = time.monotonic()
-        run_into(kit, plus, Path(scratch) / "plus", "", False, on_line, quiet)
+        federated_run(kit, plus, Path(scratch) / "plus", "", False, on_line, quiet)
         plus_end = time.monotonic()
     alone = config.model_copy(
         update={"run": config.run.model_copy(update={"engine": "inprocess"})}

@@ -32,7 +32,7 @@ from fedsage.cli.run import num_rounds
 from fedsage.config import Config
 from fedsage.errors import FedSageError
 from fedsage.federation.coordinator.rehearse import rehearsal
-from fedsage.federation.coordinator.run_folder import run_into
+from fedsage.federation.coordinator.run_folder import federated_run
 from fedsage.federation.kits.kit import Kit, federation_of
 from fedsage.files import write_json
 from fedsage.machine import commit, machine, versions
@@ -86,7 +86,7 @@ def measured(how: str, config: Config, asked: argparse.Namespace) -> Figures:
     ):
         ready = time.monotonic()
         folder = Path(scratch) / "run"
-        of = run_into(kit, config, folder, " ".join(sys.argv), False, on_line, say)
+        of = federated_run(kit, config, folder, " ".join(sys.argv), False, on_line, say)
         end = time.monotonic()
         crossed = {name: dict(proxy.num_bytes) for name, proxy in proxies.items()}
     return Figures(

@@ -103,9 +103,9 @@ def main() -> None:
     if given.record:
         TABLE.write_text(json.dumps(before | found, indent=1) + "\n")
         return
-    differing = [name for name, one in found.items() if one != before[name]]
+    differing = [name for name, one in found.items() if one != before.get(name)]
     for name in differing:
-        print(f"{name}:\n  was {before[name]}\n  is  {found[name]}")
+        print(f"{name}:\n  was {before.get(name, 'not recorded')}\n  is  {found[name]}")
     print(f"{len(found) - len(differing)} of {len(found)} cells are as they were")
     sys.exit(bool(differing))
 

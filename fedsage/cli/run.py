@@ -74,7 +74,7 @@ def run(
         found = rehearse_into(settings, folder, None, force)
     else:
         with says_how_to_resume(sys.argv[1:], folder):
-            found = run_into(settings, folder, force, trackers, resume, record)
+            found = run_with_progress(settings, folder, force, trackers, resume, record)
     if json:
         output.print_json(asdict(found))
     else:
@@ -136,7 +136,7 @@ def compare(
     def run_one(chosen: Config) -> RunRecord:
         name = short_name(chosen.run.method)
         place = folder / f"{name}-seed{chosen.run.seed}"
-        done.append(run_into(chosen, place, force, trackers, resume))
+        done.append(run_with_progress(chosen, place, force, trackers, resume))
         return done[-1]
 
     with says_how_to_resume(sys.argv[1:], folder):
@@ -185,7 +185,7 @@ def trackers_named(words: list[str] | None) -> list[str]:
     return found
 
 
-def run_into(
+def run_with_progress(
     settings: Config,
     folder: Path,
     force: bool,
@@ -197,7 +197,7 @@ def run_into(
     from fedsage.cli.report import write_page
     from fedsage.methods import find_method
     from fedsage.runs.folder import RESULT
-    from fedsage.runs.run import run_into as run_in_folder
+    from fedsage.runs.run import run_into
 
     find_method(settings.run.method)
     if resume and (folder / RESULT).exists():
@@ -208,7 +208,7 @@ def run_into(
     command = shlex.join(["fedsage", *sys.argv[1:]])
     with rounds(label, num_rounds(settings)) as progress:
         observe = Shown(progress, settings.data.owners)
-        result = run_in_folder(
+        result = run_into(
             settings, folder, observe, force, resume, trackers, command, record,
             lambda place: write_page([place], place / "report.html"),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from fedsage.errors import ProtocolError
 from fedsage.federation.before_training.earlier_run import with_checksum
 from fedsage.federation.consent.own_files import allow
 from fedsage.federation.coordinator.rehearse import rehearsal
-from fedsage.federation.coordinator.run_folder import run_into
+from fedsage.federation.coordinator.run_folder import federated_run
 from fedsage.federation.kits.kit import Kit, open_kit
 from fedsage.federation.owner.site import BEFORE
 from fedsage.federation.owner.verify import verified
@@ -28,7 +28,7 @@ from fedsage.federation.processes.start import start, stop
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
-from fedsage.runs.run import run_into as run_into_folder
+from fedsage.runs.run import run_into
 from tests.federation.conftest import config_for
 
 pytestmark = pytest.mark.federation
@@ -68,7 +68,7 @@ def federated(
     resume: bool = False,
     on_line: Callable[[HistoryLine], None] = lambda line: None,
 ) -> RunRecord:
-    return run_into(kit, config, folder, "a test", resume, on_line, quiet)
+    return federated_run(kit, config, folder, "a test", resume, on_line, quiet)
 
 
 def test_in_process_and_federation_give_the_same_model(
@@ -100,7 +100,7 @@ def test_hidden_sums_between_processes_give_the_same_model_and_answers(
     config = config_on(hospitals, "fedsage+subspace")
     sums = config.model_copy(update={"privacy": PrivacyConfig(level="sums")})
     there = federated(coordinator, sums, tmp_path / "run")
-    here = run_into_folder(config, tmp_path / "here")
+    here = run_into(config, tmp_path / "here")
     assert there.model_sha256 == here.record.model_sha256
     assert there.privacy["level"] == "sums"
     assert all(line.local is None for line in there.per_owner)
@@ -140,7 +140,7 @@ def test_every_owner_can_repeat_the_answers_of_the_run(
 ) -> None:
     config = config_on(hospitals, method)
     federated(coordinator, config, tmp_path / "run")
-    run_into_folder(config, tmp_path / "here")
+    run_into(config, tmp_path / "here")
     check_answers(coordinator, hospitals, tmp_path / "here")
 
 
@@ -149,7 +149,7 @@ def test_next_month_begins_with_what_every_party_kept(
 ) -> None:
     may = config_on(hospitals, "fedsage")
     federated(coordinator, may, tmp_path / "may")
-    run_into_folder(may, tmp_path / "here")
+    run_into(may, tmp_path / "here")
 
     def after(folder: Path) -> Config:
         run = may.run.model_copy(update={"start_from": str(folder)})
@@ -236,7 +236,7 @@ def test_an_owner_without_its_gate_sends_nothing_says_so_and_is_waited_for(
     said: list[str] = []
     with ThreadPoolExecutor(1) as pool:
         about = coordinator, config, tmp_path / "run", "a test", False
-        going = pool.submit(run_into, *about, lambda line: None, said.append)
+        going = pool.submit(federated_run, *about, lambda line: None, said.append)
         while not any("owner-1: " in one and "gate that writes sent" in one for one in said):
             assert not going.done()
             time.sleep(0.1)

@@ -63,7 +63,7 @@ def run_between(
     kit: Kit, settings: Config, folder: Path, force: bool, resume: bool
 ) -> RunRecord:
     """One federated run with progress on stderr and its result in ``folder``."""
-    from fedsage.federation.coordinator.run_folder import run_into
+    from fedsage.federation.coordinator.run_folder import federated_run
     from fedsage.federation.server.serve import federated_parts
     from fedsage.runs.folder import check_free
 
@@ -76,7 +76,7 @@ def run_between(
     command = shlex.join(["fedsage", *sys.argv[1:]])
     label = f"{short_name(settings.run.method)}, seed {settings.run.seed}"
     with rounds(label, num_rounds(settings)) as progress:
-        return run_into(kit, settings, folder, command, resume, progress, say)
+        return federated_run(kit, settings, folder, command, resume, progress, say)
 
 
 def show_record(record: RunRecord, json: bool) -> None:

@@ -46,7 +46,7 @@ def stored(out: Path | None) -> dict[str, Any] | None:
     return read_settings(out)
 
 
-def run_into(
+def federated_run(
     kit: Kit,
     settings: Config,
     folder: Path,

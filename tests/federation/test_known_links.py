@@ -17,9 +17,12 @@ from fedsage.federation.server.serve import serve
 from fedsage.graph.known_links import RemoteLinks
 from fedsage.mending.links.matching import LinkWork
 from fedsage.mending.links.received import HeldMeans
+from fedsage.models.classifier import load_models
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config
+from fedsage.runs.predictions import csv_of, predictions
+from fedsage.runs.stored_graph import load_answering
 from tests.federation.conftest import NAMES, TINY, SiteEngine, config_for
 from tests.small import traffic_of
 
@@ -94,6 +97,10 @@ def test_owners_who_know_links_train_the_model_of_one_process(
     assert not any(f"{name}-{v}".encode() in sent for name in NAMES for v in range(60))
     words = (tmp_path / NAMES[0] / "r" / "what-leaves.txt").read_text()
     assert "letters that only those owners can open" in words
+    for folder in (tmp_path / name / "r" for name in NAMES):
+        (model,) = load_models(folder)
+        found = csv_of(predictions(model, load_answering(folder)))
+        assert found == (folder / "predictions.csv").read_text()
 
 
 def test_owners_who_hold_nodes_in_common_train_the_model_of_one_process(

@@ -17,6 +17,7 @@ from fedsage.errors import ConfigError, PrivacyError
 from fedsage.federation.consent.policy import Policy
 from fedsage.federation.owner.site import JOINING, Site
 from fedsage.federation.server.serve import serve
+from fedsage.models.classifier import load_models
 from fedsage.privacy.ledger import SPENT, Ledger
 from fedsage.protocol.agreement import Agreement, ColumnMeans, ColumnScale, Step
 from fedsage.protocol.messages import Ask, Classifier
@@ -25,6 +26,7 @@ from fedsage.protocol.procedures import PROCEDURES
 from fedsage.protocol.wire import encode
 from fedsage.runs.events import HistoryLine, Stopwatch, ignore_event
 from fedsage.runs.execute import Given, execute
+from fedsage.runs.predictions import csv_of, predictions
 from fedsage.runs.stored_graph import load_answering
 from tests.federation.conftest import (
     NAMES,
@@ -303,6 +305,9 @@ def test_owners_answer_by_their_second_stage(private: Make, tmp_path: Path) -> N
     assert load_answering(folder).home is not None
     lines = (folder / "predictions.csv").read_text().splitlines()
     assert len(lines) == sites[0].owned.num_nodes + 1
+    (model,) = load_models(folder)
+    found = csv_of(predictions(model, load_answering(folder)))
+    assert found.splitlines() == lines
     assert json.loads((folder / "start.json").read_text())["from_sums"] is False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -175,3 +175,21 @@ FORMS: dict[str, Callable[[NodeFeatures, FeatureForm], NodeFeatures]] = {
 }
 SUMMED = ("unit", "tfidf", "auto")  # forms that need sums over all owners
 NOTHING = Looks(0, 0, 0, 0, 0, 0)
+
+
+def written_form(form: FeatureForm) -> dict[str, Any]:
+    """The form of features, for a file."""
+    weights = [float(weight) for weight in form.weights]
+    return {
+        "form": form.name, "length": form.length, "first": form.first, "weights": weights
+    }  # fmt: skip
+
+
+def read_form(held: dict[str, Any] | None) -> FeatureForm:
+    """The inverse of ``written_form``; features as they are if the file has none."""
+    if held is None:
+        return RAW
+    if held["form"] not in FORMS:
+        raise ValueError(f"form '{held['form']}' of features, which this version does not know")
+    weights = np.array(held["weights"], dtype=np.float32)
+    return FeatureForm(held["form"], float(held["length"]), weights, int(held["first"]))

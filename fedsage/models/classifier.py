@@ -18,7 +18,7 @@ from torch import nn
 from fedsage.config import Kernel, ModelConfig
 from fedsage.errors import ConfigError, DataError
 from fedsage.files import write_atomically
-from fedsage.graph.feature_forms import FORMS, RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm, read_form, written_form
 from fedsage.graph.graph import Graph
 from fedsage.models.backbone import (
     BACKBONES,
@@ -176,7 +176,7 @@ def save_models(models: list[NodeClassifier], folder: Path) -> None:
     if not is_ours(models[0].shape.model.backbone):
         card["own"] = {"sha256": source_of(models[0].shape.model.backbone)}
     if (form := models[0].form).name != RAW.name:
-        card["features"] = card_of_form(form)
+        card["features"] = written_form(form)
     if (schema := models[0].schema) is not None:
         card["schema"] = schema_content(schema)
     elif models[0].agreed:
@@ -216,7 +216,7 @@ def load_models(
         for phi in phis:
             build(shape, phi, "cpu", "torch")  # refuses names and shapes that do not fit
         names, schema, scale = tuple(card["class_names"]), *tables_of_card(card)
-        form, agreed = form_of_card(card), str(card.get("schema_sha256", ""))
+        form, agreed = read_form(card.get("features")), str(card.get("schema_sha256", ""))
         sure = calibrations_of(card, count)
         return [
             NodeClassifier(shape, phi, names, schema, scale, one, form, agreed)
@@ -273,24 +273,6 @@ def tables_of_card(card: dict[str, Any]) -> tuple[Schema | None, Scale | None]:
     if schema and scale and len(scale.mean) != len(schema.held_as("numbers")):
         raise ValueError(f"{len(scale.mean)} numbers are scaled, the schema has others")
     return schema, scale
-
-
-def card_of_form(form: FeatureForm) -> dict[str, Any]:
-    """The form of features, for a card."""
-    weights = [float(weight) for weight in form.weights]
-    return {
-        "form": form.name, "length": form.length, "first": form.first, "weights": weights
-    }  # fmt: skip
-
-
-def form_of_card(card: dict[str, Any]) -> FeatureForm:
-    """The form of features that a model was trained on; as they are if the card has none."""
-    if (held := card.get("features")) is None:
-        return RAW
-    if held["form"] not in FORMS:
-        raise ValueError(f"form '{held['form']}' of features, which this version does not know")
-    weights = np.array(held["weights"], dtype=np.float32)
-    return FeatureForm(held["form"], float(held["length"]), weights, int(held["first"]))
 
 
 def unreadable(folder: Path, error: Exception) -> DataError:

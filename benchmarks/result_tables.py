@@ -1,10 +1,10 @@
-"""Tables of README.md, docs/results.md and docs/reproduction.md from ``reproduce table-main``.
+"""Tables of docs/reproduction.md from ``reproduce table-main``.
 
     python benchmarks/result_tables.py
 
 Reads ``docs/results/reproduce/{best,paper}/table-main.json``, which ``fedsage reproduce
 table-main --preset PRESET`` wrote, and replaces what stands between marks such as
-``<!-- results -->`` and ``<!-- /results -->``.
+``<!-- paired -->`` and ``<!-- /paired -->``. Those of README.md are by ``accuracy.py``.
 """
 
 from __future__ import annotations
@@ -72,18 +72,6 @@ def printed(row: Row | None) -> str:
         if (one["dataset"], one["owners"], one["method"]) == place
     ]
     return f"{row['paper']:.4f}{''.join(also)}"
-
-
-def small(study: Mapping[str, Any], owners: int = 3) -> Iterator[str]:
-    """The README's table: what matters most, for one number of owners."""
-    methods = ("locsage", "fedsage", "fedsage+", "globsage")
-    columns = [f"{owners} owners", *(OURS[one] for one in methods), "the paper's FedSage+"]
-    rows = []
-    for (dataset, m), found in cells_of(study["tables"][0]["rows"]).items():
-        if m == owners:
-            ours = [f"{found[one]['ours']:.3f} ± {found[one]['std']:.3f}" for one in methods]
-            rows.append([NAMES.get(dataset, dataset), *ours, printed(found["fedsage+"])])
-    yield from markdown(columns, rows)
 
 
 def summary(study: Mapping[str, Any]) -> Iterator[str]:
@@ -163,8 +151,6 @@ def main() -> None:
         preset: read_study(folder / preset / "table-main.json") for preset in ("paper", "best")
     }
     best, page = studies["best"], root / "docs" / "reproduction.md"
-    for path in (root / "README.md", root / "docs" / "results.md"):
-        path.write_text(between_marks(path.read_text(), "results", small(best)))
     text = between_marks(page.read_text(), "table-main", beside(studies["paper"]))
     text = between_marks(text, "table-best", summary(best))
     page.write_text(between_marks(text, "paired", paired(studies)))

@@ -65,8 +65,6 @@ def tree(tmp_path: Path) -> Path:
         folder = tmp_path / "docs" / "results" / "reproduce" / preset
         folder.mkdir(parents=True)
         (folder / "table-main.json").write_text(json.dumps(study()))
-    for name in ("README.md", "docs/results.md"):
-        (tmp_path / name).write_text("a\n<!-- results -->\nold\n<!-- /results -->\nb\n")
     (tmp_path / "docs" / "reproduction.md").write_text(
         "c\n<!-- table-main -->\n<!-- /table-main -->\nd\n<!-- paired -->\n<!-- /paired -->\n"
         "<!-- table-best -->\n<!-- /table-best -->\n"
@@ -74,17 +72,12 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_readme_and_reproduction_are_made_from_result_files(
+def test_the_page_on_reproduction_is_made_from_result_files(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = script("result_tables")
     monkeypatch.setattr(sys, "argv", ["result_tables.py", "--root", str(tree)])
     module.main()
-    readme = (tree / "README.md").read_text()
-    assert readme.startswith("a\n<!-- results -->\n| 3 owners | LocSage | FedSage | FedSage+ |")
-    assert "| CiteSeer | 0.610 ± 0.014 | 0.760 ± 0.014 |" in readme and "old" not in readme
-    assert (tree / "docs" / "results.md").read_text() == readme
-    assert readme.endswith("<!-- /results -->\nb\n")
     page = (tree / "docs" / "reproduction.md").read_text()
     assert "| GlobSage | 0.8000 ± 0.0000 | 0.7561 ± 0.0100 | +4.4 | differs | 0.5000 |" in page
     assert "| citeseer | 3 | 0.6100 ± 0.0141 | 0.6000 ± 0.0000 | 0.7600 ± 0.0141 |" in page
@@ -93,7 +86,22 @@ def test_readme_and_reproduction_are_made_from_result_files(
     assert "Preset `paper`:" in page and "Preset `best`:" in page
     assert "| citeseer | 3 | +1.50 [-4.85, +7.85] | **+15.00 [+15.00, +15.00]** |" in page
     module.main()
-    assert (tree / "README.md").read_text() == readme
+    assert (tree / "docs" / "reproduction.md").read_text() == page
+
+
+def test_readme_and_results_show_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    module = script("accuracy")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    pages = ("README.md", "docs/results.md", "docs/features.md")
+    for name in (*pages, "docs/results/traffic.json"):
+        (tmp_path / name).write_text((module.ROOT / name).read_text())
+    runs = module.read(module.KEPT)
+    module.write_tables(runs, tmp_path)
+    for name in pages:
+        assert (tmp_path / name).read_text() == (module.ROOT / name).read_text()
 
 
 def test_a_quick_study_or_a_page_without_marks_is_refused(
@@ -101,7 +109,7 @@ def test_a_quick_study_or_a_page_without_marks_is_refused(
 ) -> None:
     module = script("result_tables")
     monkeypatch.setattr(sys, "argv", ["result_tables.py", "--root", str(tree)])
-    (tree / "README.md").write_text("no marks")
+    (tree / "docs" / "reproduction.md").write_text("no marks")
     with pytest.raises(DataError, match="Put the marks back"):
         module.main()
     path = tree / "docs" / "results" / "reproduce" / "best" / "table-main.json"

@@ -10,10 +10,15 @@ import pytest
 import torch
 from hypothesis import settings
 
+import fedsage.kernels.door
 from tests.checker import checking
 
-with checking("fedsage"):
-    pass
+with checking("fedsage"):  # of what is loaded here, and of all that it loads
+    import fedsage.cli.main
+    import fedsage.evaluation.evaluate
+    import fedsage.models.export
+    import fedsage.runs.compare
+    import fedsage.runs.comparison  # noqa: F401
 
 from fedsage.config import Config, load_config
 from fedsage.data.synthetic import synthetic

@@ -84,7 +84,7 @@ def test_differences_are_paired_by_seed_with_student_s_interval(
     )
     wide = comparison.differences("fedsage", "local", confidence=0.99)[0]
     assert wide.high is not None and wide.high > narrow.high > narrow.mean > narrow.low
-    with pytest.raises(fs.FedSageError, match=r"'oracle' was not compared. Take"):
+    with pytest.raises(fs.FedSageError, match=r"'oracle' was not compared. Choose"):
         comparison.differences("oracle")
 
 

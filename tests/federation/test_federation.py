@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedsage.cli.main import exit_code
 from fedsage.config import Config, PrivacyConfig
 from fedsage.errors import ProtocolError
 from fedsage.federation.before_training.earlier_run import with_checksum
@@ -126,7 +126,9 @@ def check_answers(coordinator: Kit, hospitals: Path, here: Path) -> None:
         for data in ([], ["--data", str(hospitals / name)]):
             out = here / f"{name}.csv"
             words = ["predict", "--model", str(folder), *data, "--out", str(out)]
-            subprocess.run([sys.executable, "-m", "fedsage.cli.main", *words], check=True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", ["fedsage", *words])
+                assert exit_code() == 0
             assert out.read_text() == wanted
         assert (here / "owners" / name / "predictions.csv").read_text() == wanted
 

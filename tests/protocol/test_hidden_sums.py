@@ -324,7 +324,7 @@ def test_the_server_holds_no_secret_of_a_batch(graph: Graph, owners: Partition) 
     [
         ({"traffic": {"how": "full"}}, "whole numbers"),
         ({"classifier": {"aggregate": "median"}}, "compares owners' updates"),
-        ({"mend": {"how": "neighgen"}}, "which is no sum"),
+        ({"mend": {"how": "neighgen"}}, "which is not a sum"),
     ],
 )
 def test_what_cannot_be_hidden_is_refused_in_words(

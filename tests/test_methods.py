@@ -125,6 +125,7 @@ def test_a_device_that_is_not_there_is_refused(owners: Partition) -> None:
         run(owners, "fedsage", settings={"run": {"device": "cuda:77"}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", ["full", "sampled"])
 def test_training_beats_guessing(inference: str) -> None:
     larger = {
@@ -139,6 +140,7 @@ def test_training_beats_guessing(inference: str) -> None:
     assert result.record.macro_f1 > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+copy", "oracle"])
 def test_a_mended_run_differs_from_fedsage_and_mixes_both_graphs(
     train: Train, method: str
@@ -152,6 +154,7 @@ def test_a_mended_run_differs_from_fedsage_and_mixes_both_graphs(
     assert len({plain, *ways}) == 4
 
 
+@pytest.mark.slow
 def test_owners_query_the_graph_that_does_better_on_validation_nodes(train: Train) -> None:
     longer = {"rounds_c": 6, "selection": "last"}
     auto, *ways = (

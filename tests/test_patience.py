@@ -30,6 +30,7 @@ def first_top(history: list[HistoryLine]) -> int:
     return seen.index(max(seen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", "low-rank"])
 @pytest.mark.parametrize("selection", ["validation", "last"])
 def test_training_ends_when_validation_has_not_improved_for_so_many_rounds(
@@ -52,6 +53,7 @@ def test_local_models_and_the_whole_graph_stop_early_too(
         assert len(result.history) < ROUNDS * models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["validation", "last"])
 def test_a_run_that_is_killed_on_its_way_stops_at_the_same_round(
     owners: Partition, tmp_path: Path, selection: str

@@ -65,6 +65,7 @@ def test_history_is_a_list_and_a_table(result: fs.RunResult) -> None:
     assert result.history._repr_html_().count("<tr>") == 4
 
 
+@pytest.mark.slow
 def test_differences_are_paired_by_seed_with_student_s_interval(
     comparison: fs.Comparison,
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_comparison_is_shown_as_a_table(comparison: fs.Comparison) -> None:
     assert comparison._repr_html_().count("<tr>") == 4
 
 
+@pytest.mark.slow
 def test_with_a_partition_owners_stay_and_with_a_graph_each_seed_cuts_anew(
     graph: fs.Graph, owners: fs.Partition
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_first_weights_are_the_last_ones_of_the_earlier_run(
     assert found.record.started_from == str(may)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", "low-rank"])
 @pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen", "fedsage+shared", "locsage"])
 def test_new_categories_get_fresh_weights_and_nobody_trained_on_is_tested(
@@ -157,6 +158,7 @@ def test_generators_begin_where_they_ended(may: Path, tmp_path: Path) -> None:
         assert sha256_of(held.remembered) == sha256_of(before[held.owner])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_that_began_with_another_goes_on_to_the_same_model(
     may: Path, tmp_path: Path
 ) -> None:

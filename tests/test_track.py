@@ -67,6 +67,7 @@ def test_tensorboard_reads_back_what_history_says(fedsage: Call) -> None:  # noq
     assert curves["accuracy/global"] == [(4, pytest.approx(accuracy["global"]))]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_again_leaves_no_old_curve(fedsage: Call) -> None:  # noqa: F811
     words = ["compare", *SMALL, "--methods", "locsage", "--seeds", "1", "--out", "c"]
     for _ in range(2):

@@ -32,6 +32,7 @@ def assert_foretold(short: RunRecord, full: RunRecord) -> None:
             )  # names of views
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["whole", "low-rank"])
 @pytest.mark.parametrize("moments", ["averaged", "own", "reset"])
 def test_a_run_by_changes_says_what_full_messages_would_have_been(

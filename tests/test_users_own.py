@@ -43,6 +43,7 @@ class Undecided(DataOwner):
         return replace(super().local_update_c(ask), phi=phi, loss=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "how"), [(Lazy, "full"), (Undecided, "full"), (Undecided, "low-rank")]
 )
@@ -65,6 +66,7 @@ def test_a_loop_of_ones_own_is_run_in_place_of_ours(graph: Graph, owners: Partit
     assert len(run(owners, Method("half", train=half), settings=FEW).history) == 1
 
 
+@pytest.mark.slow
 def test_the_example_s_pull_is_felt_and_vanishes_with_mu(
     owners: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_rule_can_be_a_function(owners: Partition) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_callback_sees_each_round_and_can_stop(owners: Partition, graph: Graph) -> None:
     seen: list[tuple[str, int]] = []
 
@@ -191,6 +194,7 @@ def test_a_callback_sees_each_round_and_can_stop(owners: Partition, graph: Graph
     assert result.accuracy == same.accuracy
 
 
+@pytest.mark.slow
 def test_a_library_call_writes_and_resumes_the_command_line_s_folder(
     owners: Partition, tmp_path: Path
 ) -> None:

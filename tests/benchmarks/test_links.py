@@ -76,6 +76,7 @@ def body_of(num_bytes: int) -> bytes:
     return generator(0, "body").bytes(num_bytes)
 
 
+@pytest.mark.slow
 def test_a_link_has_its_rate_and_alters_no_byte(network: Network, echo_port: int) -> None:
     proxy = network.proxy(Link(MBIT), echo_port)
     assert seconds_for([proxy], body_of(1_500_000)) == pytest.approx(1.5, rel=0.15)

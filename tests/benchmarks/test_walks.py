@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.walks import message_walk, run_walk
 
 MOST = 68  # files that a run enters; 40 are wanted. Merge what is one idea before adding to it
@@ -12,6 +14,7 @@ def test_eight_files_carry_a_message_and_its_reply() -> None:
     assert len(carrying) <= 8, carrying
 
 
+@pytest.mark.slow
 def test_a_run_enters_no_more_files_than_before() -> None:
     found = run_walk()
     assert len(found) <= MOST, found

@@ -51,6 +51,7 @@ def test_results_go_to_stdout_and_progress_to_stderr(fedsage: Call) -> None:
     assert "2/2 rounds, training, loss" in done.err and "s left" in done.err
 
 
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_model(fedsage: Call) -> None:
     def sha(*more: str) -> str:
         return str(json.loads(fedsage("run", *SMALL, "--json", *more).out)["model_sha256"])
@@ -59,6 +60,7 @@ def test_the_same_command_gives_the_same_model(fedsage: Call) -> None:
     assert sha() != sha("--seed", "1")
 
 
+@pytest.mark.slow
 def test_compare_has_a_row_for_each_method_with_every_seed(fedsage: Call) -> None:
     done = fedsage(
         "compare",
@@ -131,6 +133,7 @@ def test_data_list_and_info_show_graphs(fedsage: Call) -> None:
     assert "3,000" in done.out and "4 random owners" in done.out
 
 
+@pytest.mark.slow
 def test_settings_are_printed_as_a_file_that_config_takes(fedsage: Call) -> None:
     Path("all.toml").write_text(fedsage("settings", "--preset", "paper").out)
     done = fedsage("run", *SMALL, "--config", "all.toml", "--json")

@@ -28,6 +28,7 @@ FEW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", all_methods())
 def test_predict_gives_the_answers_of_the_run(
     method: str, graph: Graph, owners: Partition, tmp_path: Path

@@ -13,6 +13,7 @@ from fedsage.runs.events import Event, HistoryLine
 SHORT, FULL = {"up": 700_000, "down": 1_100_000}, {"up": 110_000_000, "down": 120_000_000}
 
 
+@pytest.mark.slow
 def test_a_slow_phase_is_named_and_a_quick_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

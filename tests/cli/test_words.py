@@ -149,6 +149,7 @@ def test_a_recorded_run_is_not_promised_to_resume(tmp_path: Path) -> None:
     assert "--resume" not in how_to_resume(["run", "--record"], tmp_path)
 
 
+@pytest.mark.slow
 def test_compare_shows_traffic_and_paired_differences(fedsage: Call) -> None:
     words = ("compare", *SMALL, "--methods", "locsage,fedsage,fedsage+", "--seeds", "2")
     done = fedsage(*words, "--out", "c")

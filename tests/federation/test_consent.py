@@ -166,6 +166,7 @@ def test_a_server_that_skips_the_question_gets_nothing(
     assert east.config is None and not (tmp_path / "east" / "runs" / "r").exists()
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_its_owner_and_says_for_whom(
     houses: Callable[..., list[Site]], tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_run_waits_for_its_owner_and_says_for_whom(
     assert asked.record.model_sha256 == unasked.record.model_sha256
 
 
+@pytest.mark.slow
 def test_a_refusal_is_told_in_the_owner_s_words_and_the_run_may_go_on(
     houses: Callable[..., list[Site]], tmp_path: Path
 ) -> None:

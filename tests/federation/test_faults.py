@@ -74,6 +74,7 @@ def test_a_run_resumes_after_an_owner_missed_many_rounds_of_neighgen(
     assert again.record.model_sha256 == whole.record.model_sha256
 
 
+@pytest.mark.slow
 def test_who_is_not_there_at_the_start_is_left_out(sites: Make, tmp_path: Path) -> None:
     config = config_for("fedsage")
     engine = Away(sites(), lambda name, t: name == "agree")
@@ -82,6 +83,7 @@ def test_who_is_not_there_at_the_start_is_left_out(sites: Make, tmp_path: Path) 
     assert {i for i, name in engine.log if name == "receive_scale"} == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["column_sums", "column_squares", "receive_scale"])
 def test_nobody_may_miss_the_scale(name: str, sites: Make, tmp_path: Path) -> None:
     engine = Away(sites(), lambda asked, t: asked == name)
@@ -89,6 +91,7 @@ def test_nobody_may_miss_the_scale(name: str, sites: Make, tmp_path: Path) -> No
         serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
 
 
+@pytest.mark.slow
 def test_the_scale_is_agreed_on_once(sites: Make, tmp_path: Path) -> None:
     config, folder = config_for("fedsage"), tmp_path / "server"
     with pytest.raises(Stop):
@@ -98,6 +101,7 @@ def test_the_scale_is_agreed_on_once(sites: Make, tmp_path: Path) -> None:
     assert not any(name == "column_sums" for _, name in engine.log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_who_missed_the_last_broadcast_gets_the_model_before_the_end(
     how: str, sites: Make, tmp_path: Path
@@ -122,6 +126,7 @@ def test_who_missed_the_last_broadcast_gets_the_model_before_the_end(
         assert sha256_of(model.phi) == found.record.model_sha256
 
 
+@pytest.mark.slow
 def test_a_run_begun_with_other_data_is_not_gone_on_with(
     sites: Make, tmp_path: Path, hospitals: Path
 ) -> None:
@@ -155,6 +160,7 @@ def test_an_owner_agrees_once_and_to_no_small_batches(sites: Make) -> None:
         sites()[1].agree(Agreement("r", 1, "1.0", low, "{}"))
 
 
+@pytest.mark.slow
 def test_states_that_fit_nobody_are_an_error_and_no_new_start(
     sites: Make, tmp_path: Path
 ) -> None:
@@ -330,6 +336,7 @@ def test_nothing_but_messages_passes_the_filter(case: str, tmp_path: Path) -> No
     assert json.loads(line)["type"] == "Hits"
 
 
+@pytest.mark.slow
 def test_a_port_in_use_and_a_certificate_that_ran_out_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
         assert (model.form.weights == ours.weights).all()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_has_the_same_form_and_model(
     sites: Make, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_run_that_was_stopped_has_the_same_form_and_model(
     assert ended.record.model_sha256 == whole.record.model_sha256
 
 
+@pytest.mark.slow
 def test_the_server_sees_no_owner_s_lengths_or_counts(sites: Make, tmp_path: Path) -> None:
     """What leaves is not the owner's own part, and differs although the data do not."""
     seen: dict[str, list[object]] = {describe_features.name: [], count_words.name: []}
@@ -167,6 +169,7 @@ def test_an_owner_refuses_sums_that_are_smaller_than_its_part(sites: Make) -> No
             own_form(config, made_up, owned)
 
 
+@pytest.mark.slow
 def test_nothing_is_told_of_features_that_stay_as_they_are(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
     config = settings_for("raw")

@@ -103,6 +103,7 @@ def test_owners_who_know_links_train_the_model_of_one_process(
         assert found == (folder / "predictions.csv").read_text()
 
 
+@pytest.mark.slow
 def test_owners_who_hold_nodes_in_common_train_the_model_of_one_process(
     referring: Path, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def with_more_links(parties: Make) -> list[Site]:
     return sites
 
 
+@pytest.mark.slow
 def test_a_month_later_only_new_nodes_are_summed(parties: Make, tmp_path: Path) -> None:
     config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
     first, second = SiteEngine(parties()), SiteEngine(with_more_links(parties))
@@ -225,6 +227,7 @@ def test_a_month_later_only_new_nodes_are_summed(parties: Make, tmp_path: Path) 
     assert not groups[0] & groups[1]  # no node is in sums of two months
 
 
+@pytest.mark.slow
 def test_an_owner_who_forgets_what_it_got_gets_nothing_more(
     parties: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
     assert there.record.accuracy["global"] is None
 
 
+@pytest.mark.slow
 def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: Path) -> None:
     config = config_for("fedsage+neighgen")
     made = sites()
@@ -109,6 +110,7 @@ def test_every_owner_has_its_model_graph_and_predictions(sites: Make, tmp_path: 
         assert json.loads((folder / "settings.json").read_text())["run"]["method"]
 
 
+@pytest.mark.slow
 def test_the_coordinators_model_gives_owners_answers_on_their_tables(
     sites: Make, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_every_message_that_left_has_a_line(sites: Make, tmp_path: Path) -> None
         assert all(len(one["sha256"]) == 64 and one["bytes"] > 0 for one in sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_no_cell_of_a_table_is_in_a_message(how: str, sites: Make, tmp_path: Path) -> None:
     """Ids and single values of the first owner, searched in every frame that left it.
@@ -342,6 +345,7 @@ def refuses(
     assert json.loads(last)["sha256"] == door.passed != passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_the_door_refuses_what_does_not_fit(case: str, door: Door) -> None:
     change, why = WRONG[case]
@@ -488,6 +492,7 @@ def serve_own(
     return serve(own, engine, NAMES, "r", "1.0", folder / "r", observe, given, files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["the method", "the setting"])
 def test_a_user_s_way_of_mending_works_where_everyone_has_allowed_it(
     how: str, own_way: Path, houses: Make, hospitals: Path, tmp_path: Path
@@ -625,6 +630,7 @@ def test_a_user_s_method_that_is_not_federated_is_refused(
         )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_round_without_an_owner_is_told_and_in_the_report(
     how: str, sites: Make, tmp_path: Path

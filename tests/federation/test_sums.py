@@ -53,6 +53,7 @@ def test_the_model_is_the_one_of_an_open_run_in_one_process(
     assert all(line.nodes is None and line.local is None for line in there.record.per_owner)
 
 
+@pytest.mark.slow
 def test_nobody_s_number_of_nodes_is_told(sites: Make, tmp_path: Path) -> None:
     everyone = sites()
     config = sums_for("fedsage")
@@ -87,6 +88,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_round(
     assert [line.loss for line in lines] == [line.loss for line in whole]
 
 
+@pytest.mark.slow
 def test_what_leaves_says_that_sums_are_hidden(sites: Make, tmp_path: Path) -> None:
     serve(
         sums_for("fedsage"),
@@ -175,6 +177,7 @@ def test_owners_draw_by_secrets_that_a_server_does_not_know(
     assert between("other", ["", "of north", "of west"]) != here.record.model_sha256
 
 
+@pytest.mark.slow
 def test_every_kit_has_a_secret_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     kits = make_kits("localhost:8102", NAMES, tmp_path / "kits")

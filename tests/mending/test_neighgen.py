@@ -73,6 +73,7 @@ def in_one_place(learners: list[GenLearner], i: int, t: int, alpha: float) -> No
     (losses.joint + own.settings.lambda_f * alpha * cross).backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["round", "draw"])
 @pytest.mark.parametrize(("alpha", "lambda_f"), [(1.0, 1.0), (0.3, 2.0)])
 def test_the_exchange_is_equation_6_computed_in_one_place(

@@ -233,6 +233,7 @@ def test_propagate_looks_at_no_link_in_training(graph: Graph) -> None:
         assert (trained[0] == trained[1]) == same
 
 
+@pytest.mark.slow
 @each
 def test_a_saved_model_comes_back_and_predicts_the_same(
     train: Train, graph: Graph, name: str, tmp_path: Path

@@ -117,6 +117,7 @@ def test_all_of_one_is_none_of_the_other(graph: Graph, share: float, part: str) 
     torch.testing.assert_close(model.on_graph(graph), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["low-rank", "whole"])
 def test_short_messages_and_hidden_sums_give_one_model(
     train: Callable[..., RunResult], how: str
@@ -141,6 +142,7 @@ def test_embeddings_are_graphsage_s(train: Callable[..., RunResult], graph: Grap
         model.to_pyg_module()
 
 
+@pytest.mark.slow
 def test_methods_that_add_a_term_train_both_parts(train: Callable[..., RunResult]) -> None:
     first = train("fedsage", model={"backbone": "mix"}, classifier={"rounds_c": 1}).model.phi
     for method in ("fedprox", "scaffold", "moon", "fedpub"):

@@ -41,6 +41,7 @@ def test_sampling_fewer_nodes_costs_less_and_nothing_costs_nothing():
     assert spent([], 1e-5) == 0 == spent([Charge(1, times=0)], 1e-5)
 
 
+@pytest.mark.slow
 def test_the_noise_for_an_epsilon_costs_that_epsilon():
     def charges(noise):
         return [Charge(noise, 0.3, 40), Charge(3 * noise)]

@@ -76,6 +76,7 @@ def set_up(graph: Graph, owners: Partition, how: str, level: str, form: str) -> 
     return small_setup(graph, owners, how, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["whole", "low-rank"])
 @pytest.mark.parametrize("how", ["none", "copy", "classes", "subspace", "shared"])
 def test_masks_change_no_bit(how: str, form: str, graph: Graph, owners: Partition) -> None:

@@ -67,6 +67,7 @@ def test_calibrations_that_are_all_alike_change_nothing() -> None:
     assert likeliest([float(k) for k in range(len(GRID))]).temperature == GRID[0].temperature
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", [Calibration(1.3, -0.7), Calibration(0.8, 0.4), Calibration()])
 def test_a_calibration_that_labels_were_drawn_by_is_found(true: Calibration) -> None:
     stream = generator(0, "calibration")

@@ -49,6 +49,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_owner_is_found_and_named(attack: str, five: Setup) -> None:
     exchange = exchange_with(five, ATTACKS[attack])

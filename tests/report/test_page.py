@@ -49,6 +49,7 @@ def colors(mark: Mark) -> set[str]:
     return found.union(*(colors(one) for one in mark.inside))
 
 
+@pytest.mark.slow
 def test_a_method_has_one_color_in_all_charts(sections: list[Section]) -> None:
     methods, seen = ("locsage", "fedsage+neighgen", "fedsage"), dict[str, set[str]]()
     for one in figures(sections):

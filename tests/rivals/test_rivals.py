@@ -62,6 +62,7 @@ def sha_of(
     return execute(config, owners, graph, Stopwatch()).record.model_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_rival_runs_and_repeats_to_the_bit(name: str, train: Train) -> None:
     one, two = train(name, evaluation={"models": "both"}), train(name)

@@ -26,6 +26,7 @@ cell = st.text(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(cell, cell, cell), max_size=6))
 @example([("", "", ""), ('"', "a\nb", " ")])

@@ -28,6 +28,7 @@ from fedsage.federation.processes.start import start, stop
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
+from fedsage.runs.result import load_result
 from fedsage.runs.run import run_into
 from tests.federation.conftest import config_for
 
@@ -71,16 +72,23 @@ def federated(
     return federated_run(kit, config, folder, "a test", resume, on_line, quiet)
 
 
-def test_in_process_and_federation_give_the_same_model(
-    coordinator: Kit, hospitals: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def may(coordinator: Kit, hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedSage between processes (``run``) and in one (``here``)."""
+    folder, config = tmp_path_factory.mktemp("may"), config_on(hospitals, "fedsage")
+    federated(coordinator, config, folder / "run")
+    run_into(config, folder / "here")
+    return folder
+
+
+def test_in_process_and_federation_give_the_same_model_and_answers(
+    may: Path, coordinator: Kit, hospitals: Path
 ) -> None:
-    """FedSage here; FedSage+ in the test below, with kills between."""
-    config = config_on(hospitals, "fedsage")
-    there = federated(coordinator, config, tmp_path / "run")
-    here = run_config(config).record
+    """FedSage here; FedSage+ in the tests below, also with kills between."""
+    there, here = (load_result(may / name).record for name in ("run", "here"))
     assert there.model_sha256 == here.model_sha256
     assert there.accuracy == here.accuracy and there.accuracy["global"] is None
-    files = {path.name for path in (tmp_path / "run").iterdir()}
+    files = {path.name for path in (may / "run").iterdir()}
     assert {"result.json", "history.jsonl", "model.json", "model.safetensors"} <= files
     for name in OWNERS:
         folder = newest_run(coordinator, name)
@@ -92,6 +100,7 @@ def test_in_process_and_federation_give_the_same_model(
         assert before.run == BEFORE and before.wrong is None and before.lines > 0
         assert log.wrong is None and log.lines == len(sent) and log.note is None
         assert log.bytes == sum(one.get("bytes", 0) for one in sent) > 0
+    check_answers(coordinator, hospitals, may / "here")
 
 
 def test_hidden_sums_between_processes_give_the_same_model_and_answers(
@@ -133,10 +142,10 @@ def check_answers(coordinator: Kit, hospitals: Path, here: Path) -> None:
         assert (here / "owners" / name / "predictions.csv").read_text() == wanted
 
 
-WAYS = ("fedsage", *(f"fedsage+{way}" for way in ("neighgen", "classes", "copy", "shared")))
-
-
-@pytest.mark.parametrize("method", WAYS)  # subspace above, links in test_known_links.py
+# FedSage and subspace above, copies and links in test_serve.py and test_known_links.py
+@pytest.mark.parametrize(
+    "method", [f"fedsage+{way}" for way in ("neighgen", "classes", "shared")]
+)
 def test_every_owner_can_repeat_the_answers_of_the_run(
     method: str, coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -147,18 +156,16 @@ def test_every_owner_can_repeat_the_answers_of_the_run(
 
 
 def test_next_month_begins_with_what_every_party_kept(
-    coordinator: Kit, hospitals: Path, tmp_path: Path
+    may: Path, coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
-    may = config_on(hospitals, "fedsage")
-    federated(coordinator, may, tmp_path / "may")
-    run_into(may, tmp_path / "here")
+    config = config_on(hospitals, "fedsage")
 
     def after(folder: Path) -> Config:
-        run = may.run.model_copy(update={"start_from": str(folder)})
-        return may.model_copy(update={"run": run})
+        run = config.run.model_copy(update={"start_from": str(folder)})
+        return config.model_copy(update={"run": run})
 
-    there = federated(coordinator, with_checksum(after(tmp_path / "may")), tmp_path / "june")
-    here = run_config(after(tmp_path / "here")).record
+    there = federated(coordinator, with_checksum(after(may / "run")), tmp_path / "june")
+    here = run_config(after(may / "here")).record
     assert there.model_sha256 == here.model_sha256
     assert there.accuracy_before == here.accuracy_before is not None
 

@@ -106,7 +106,7 @@ def test_nobody_joins_as_a_job_without_the_party_s_own_certificate(
         "as the coordinator": ("stcp", certificate(kits["coordinator"])),
         "by the same name of another authority": ("stcp", certificate(theirs)),
     }
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(len(attacks)) as pool:
         found = dict(zip(
             attacks, pool.map(lambda one: intrude(port, party, *one), attacks.values()),
             strict=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def kit(tmp_path: Path) -> Kit:
     store(made.ours, Status(run="r4"))
     (tmp_path / JOB).mkdir()
     (tmp_path / JOB / "log").write_text("x")
+    for status in ("FINISHED:COMPLETED", "SUBMITTED"):
+        stored = made.ours / "jobs" / JOB.replace("0b", f"{len(status):02}")
+        stored.mkdir(parents=True)
+        (stored / "meta").write_text(json.dumps({"status": status}))
+        (stored / "workspace").write_bytes(bytes(10**5))
+        os.utime(stored, (1e9 - 3, 1e9 - 3))
     os.utime(tmp_path / JOB, (1e9 - 3, 1e9 - 3))
     return made
 
@@ -54,8 +61,10 @@ def test_runs_are_listed_with_result_and_size(kit: Kit) -> None:
 
 def test_pruning_keeps_the_newest_the_running_and_every_log(kit: Kit) -> None:
     names, freed = prune(kit, 2)
-    assert names == ["r2", "r1"] and freed > 2_000_000
+    assert names == ["r2", "r1"] and freed > 2_100_000
     assert not (kit.path / JOB).exists()
+    (left,) = (kit.ours / "jobs").iterdir()
+    assert "SUBMITTED" in (left / "meta").read_text(), "a run that waits its turn stays"
     assert results(kit) == {"r4": "running", "r3": "stopped", "r2": "removed", "r1": "removed"}
     logs = {log.run: log for log in verified(kit)}
     assert set(logs) == {"before", "r1", "r2", "r3", "r4"}

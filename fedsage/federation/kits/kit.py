@@ -12,6 +12,7 @@ from fedsage.errors import ConfigError
 Role: TypeAlias = Literal["server", "owner", "coordinator"]
 COORDINATOR = "coordinator@fedsage.local"
 OURS = "fedsage"  # our folder in a kit
+JOBS = "jobs"  # in it, at the server: where NVFlare stores jobs
 OWNER, FEDERATION, SECRET = "owner.json", "federation.json", "secret"
 
 

@@ -20,6 +20,7 @@ from fedsage.federation.consent.policy_text import TEXT
 from fedsage.federation.kits.kit import (
     COORDINATOR,
     FEDERATION,
+    JOBS,
     OURS,
     SECRET,
     Kit,
@@ -238,4 +239,4 @@ def keep_inside(resources: dict[str, Any], ours: Path) -> None:
     snapshots["root_dir"] = str(ours / "snapshots")
     for one in resources["components"]:
         if one["id"] == "job_manager":
-            one["args"]["uri_root"] = str(ours / "jobs")
+            one["args"]["uri_root"] = str(ours / JOBS)

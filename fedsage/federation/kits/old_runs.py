@@ -5,6 +5,7 @@ Of a run that is removed, the record stays: what was agreed, what left, and its 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsage.errors import ConfigError
-from fedsage.federation.kits.kit import Kit
+from fedsage.federation.kits.kit import JOBS, Kit
 from fedsage.federation.owner.site import BEFORE, LEAVES
 from fedsage.federation.processes.gate import RUNS
 from fedsage.federation.status.status import stored
@@ -23,6 +24,7 @@ from fedsage.runs.folder import SETTINGS
 REMOVED = "removed"  # an empty file: what the run left is gone
 RECORD = (AGREED, LEAVES, SENT, HEAD, SETTINGS, REMOVED)  # stays for as long as the kit does
 JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # a folder of NVFlare's
+OVER = "FINISHED"  # how NVFlare's words for a job that is over begin
 MEGABYTE = 10**6
 
 
@@ -98,10 +100,20 @@ def removed(kit: Kit, runs: Sequence[KeptRun]) -> tuple[list[str], int]:
 
 
 def old_jobs(kit: Kit, before: float) -> Iterator[Path]:
-    """Folders that NVFlare left of jobs that ended by then."""
-    for path in list(kit.path.iterdir()):
-        if JOB.fullmatch(path.name) and path.is_dir() and path.stat().st_mtime <= before:
+    """Folders that NVFlare left of jobs that ended by then: their logs, and what it stored."""
+    for path in [*kit.path.iterdir(), *(kit.ours / JOBS).glob("*")]:
+        if not JOB.fullmatch(path.name) or path.stat().st_mtime > before:
+            continue
+        if path.parent == kit.path or is_over(path):  # a stored job may still wait its turn
             yield path
+
+
+def is_over(job: Path) -> bool:
+    """Whether a job in the server's store has ended."""
+    try:
+        return str(json.loads((job / "meta").read_text())["status"]).startswith(OVER)
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def remove(path: Path) -> int:

@@ -19,7 +19,14 @@ from fedsage.mending.way import WAYS
 from fedsage.methods import METHODS
 from fedsage.protocol.hidden_sums.owner import make_keys
 from fedsage.protocol.messages import MESSAGES, Ask
-from fedsage.protocol.procedures import Procedure, in_full, in_whole_numbers, procedures_in
+from fedsage.protocol.procedures import (
+    Procedure,
+    in_full,
+    in_open_numbers,
+    in_sums,
+    in_whole_numbers,
+    procedures_in,
+)
 from fedsage.runs.setup import TRAINING
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -59,7 +66,8 @@ def procedures() -> Rows:
                 f"only after {' or '.join(f'`{name}`' for name in one.after)}"
                 * bool(one.after),
                 "in full" * (one.when is in_full),
-                "in whole numbers" * (one.when is in_whole_numbers),
+                "in whole numbers" * (one.when in (in_whole_numbers, in_open_numbers)),
+                "in hidden sums" * (one.when is in_sums),
                 ("kept each round" if one.by_round else "kept") if one.keeps else "",
             ]
             yield (

@@ -9,7 +9,7 @@ from functools import reduce
 from jaxtyping import Float
 from torch import Tensor
 
-from fedsage.errors import PrivacyError
+from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.impair import num_hidden
 from fedsage.mending.generator import (
     GenDone,
@@ -24,6 +24,7 @@ from fedsage.mending.generator import (
     refuse_unfit,
 )
 from fedsage.mending.offers import carried_bytes
+from fedsage.mending.sealed_neighgen import FEWEST, exchange_under_seal
 from fedsage.mending.way import way_of_mending
 from fedsage.mending.whole_neighgen import exchange_in_whole_numbers
 from fedsage.models.parameters import Parameters
@@ -42,7 +43,7 @@ from fedsage.protocol.messages import (
 )
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Sealed, Summed, in_full, procedure
+from fedsage.protocol.procedures import Sealed, Summed, in_full, in_sums, procedure
 
 
 @message
@@ -172,6 +173,8 @@ def check_batches(plan: Plan) -> None:
     """Refuse batches that other owners would refuse in the first round."""
     check_generator(plan)
     gen = plan.config.neighgen
+    if in_sums(plan.config):
+        check_seal(len(plan.nodes), gen.partners)
     for i, nodes in enumerate(plan.nodes):
         hidden = num_hidden(nodes, gen.hide_ratio)
         batch = min(gen.batch_size, nodes - hidden)
@@ -182,6 +185,20 @@ def check_batches(plan: Plan) -> None:
                 f"neighgen.min_batch {gen.min_batch}: gradients would reveal single rows of "
                 "features. Use a larger batch, fewer owners, or another way of mending."
             )
+
+
+def check_seal(owners: int, partners: int) -> None:
+    """Refuse a hidden exchange in which an owner would see the gradient of a single other."""
+    if owners < FEWEST:
+        raise ConfigError(
+            f"NeighGen's exchange can be hidden among {FEWEST} owners or more, and there are "
+            f"{owners}. Use another way (mend.how), or --privacy open."
+        )
+    if partners:
+        raise ConfigError(
+            f"neighgen.partners is {partners}, but where sums are hidden all owners answer "
+            "each other. Use neighgen.partners=0, or --privacy open."
+        )
 
 
 def exchange_bytes(plan: Plan) -> int:
@@ -203,12 +220,14 @@ def exchange_bytes(plan: Plan) -> int:
     sections=("mend", "neighgen"),
     renew=for_new_nodes,
     continues="own",
-    also=(exchange_in_whole_numbers.__module__,),
+    also=(exchange_in_whole_numbers.__module__, exchange_under_seal.__module__),
 )
 def by_neighgen(exchange: Exchange) -> None:
     """The paper's generator, Alg. 1, lines 2 and 3: train NeighGen jointly, then mend."""
     config = exchange.plan.config
     one_round = server_execution_for_gen if in_full(config) else exchange_in_whole_numbers
+    if in_sums(config):
+        one_round = exchange_under_seal
     for t in exchange.rounds(config.neighgen.rounds_gen):
         exchange.end_round(t, asdict(one_round(exchange, t)))
     exchange.all(mend_graph, Ask(0))

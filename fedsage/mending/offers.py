@@ -162,13 +162,13 @@ def strange_answers(plan: Plan, owner: OwnerId, offers: Offers, answers: Answers
     return next((why for why in found if why), None)
 
 
-def words_of_offer(config: Config) -> str:
+def words_of_offer(config: Config, unread: str = "") -> str:
     """What leaves in procedure C."""
     return (
         f"In each of {config.neighgen.rounds_gen} rounds before training: embeddings of a "
         "batch of your nodes and how far the weights of your generator have moved, in integers "
         "of a few bits, and which directions matter most in a gradient over your own nodes; "
-        "the server passes them to all other owners."
+        f"the server passes them to all other owners{unread}."
     )
 
 

@@ -53,7 +53,7 @@ from fedsage.protocol.guard import all_finite
 from fedsage.protocol.messages import Ask, Each, OwnerId, combined, misfit
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.plan import Plan
-from fedsage.protocol.procedures import Sealed, Summed, in_whole_numbers, procedure
+from fedsage.protocol.procedures import Sealed, Summed, in_open_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import Stream, generator
 
@@ -65,7 +65,7 @@ from fedsage.rng import Stream, generator
     check=strange_offer,
     leaves=words_of_offer,
     full=lambda plan, turn: (len(to_frame(Ask(0))), full_sizes(plan)[0]),
-    when=in_whole_numbers,
+    when=in_open_numbers,
 )
 def local_offer(owner: DataOwner, turn: OfferTurn) -> Offer:
     """Procedure C (LocalRequest) in integers."""
@@ -109,7 +109,7 @@ def full_answers(plan: Plan, offers: Offers) -> tuple[int, int]:
     leaves="In each of these rounds: gradients that tell the others how far their generated "
     "features are from your nearest nodes, in integers of a few bits.",
     full=full_answers,
-    when=in_whole_numbers,
+    when=in_open_numbers,
 )
 def answer_offers(owner: DataOwner, offers: Offers) -> Answers:
     """Procedure D (FeedForward) in integers: for every question the gradient of its L^f.
@@ -158,7 +158,7 @@ def answer(owner: DataOwner, i: OwnerId, t: int, question: Question) -> Paramete
     keeps=learner,
     leaves="In each of these rounds: the losses of your generator.",
     full=lambda plan, total: (full_sizes(plan)[1], len(to_frame(GenDone(0.1, 0.1, 0.1, 0.1)))),
-    when=in_whole_numbers,
+    when=in_open_numbers,
 )
 def update_by_answers(owner: DataOwner, total: AnswerSum) -> GenDone:
     """Procedure E (UpdateNeighGen) with the others' gradients, decoded from integers."""

@@ -74,6 +74,8 @@ class GenLearner:
         self.impaired = self.impair(0)
         self.held: dict[int, Held] = {}  # H^g of all owners, as all others have it
         self.asked: tuple[int, Parameters] = (FIRST, {})  # a round, and the frame for answers
+        self.signature = ""  # under its last offer, if that was sealed
+        self.answered = FIRST  # the last round whose sealed offers it answered
 
     def state(self) -> GenState:
         """Weights, moments, the nodes that were ever the nearest, and what others hold."""

@@ -81,6 +81,9 @@ class Hidden(Protocol):
     ) -> Reply:
         """Like :meth:`Exchange.sum`."""
 
+    def ready(self, sums: int) -> Sequence[OwnerId]:
+        """Who has keys that last for that many sums."""
+
     def tell(self, procedure: Procedure[Any, Any, Any], request: Any) -> None:
         """Note what all owners were told."""
 

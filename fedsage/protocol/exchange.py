@@ -130,6 +130,10 @@ class Exchange:
         replies = self.ask(procedure, request, Summed)
         return add_up(list(replies.values())), replies
 
+    def ready(self, sums: int) -> Sequence[OwnerId]:
+        """Who can take part in that many sums to come; all owners if no sums are hidden."""
+        return self.owners if self.hidden is None else self.hidden.ready(sums)
+
     def vouchers(self, state: str) -> dict[str, Any]:
         """Signatures under a state, for owners that could not check it; none if all is open."""
         return {} if self.hidden is None else self.hidden.vouchers(state)

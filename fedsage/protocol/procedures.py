@@ -109,6 +109,11 @@ def in_sums(config: Config) -> bool:
     return config.privacy.level in ("sums", "private")
 
 
+def in_open_numbers(config: Config) -> bool:
+    """For runs with messages in whole numbers that the server can read."""
+    return in_whole_numbers(config) and not in_sums(config)
+
+
 def in_private(config: Config) -> bool:
     """For runs in which only noisy sums leave, and each is charged."""
     return config.privacy.level == "private"
@@ -146,6 +151,7 @@ class Procedure(Generic[Party, Request, Reply]):
     rounds: bool = False
     binds: bool = False
     private: Private = "never"
+    fewest: int = 0
 
     @property
     def name(self) -> str:
@@ -242,6 +248,7 @@ def procedure(
     rounds: bool = False,
     binds: bool = False,
     private: Private = "never",
+    fewest: int = 0,
 ) -> Callable[[Callable[[Party, Request], Reply]], Procedure[Party, Request, Reply]]:
     """Let the server ask an owner for this function of an owner and a message.
 
@@ -271,6 +278,7 @@ def procedure(
             only of owners that got the same.
         private: Whether a private run may ask for it: ``never``; ``charged``, if the reply is
             a noisy sum that the owner pays for; ``no data``, if no reply depends on its data.
+        fewest: A hidden sum of fewer owners is not opened, if two thirds of all are fewer.
     """
 
     def declare(
@@ -278,7 +286,7 @@ def procedure(
     ) -> Procedure[Party, Request, Reply]:
         made = Procedure(
             function, phase, uses, shapes, leaves, owed, keeps, after, check, check_sum,
-            sizes, full, when, alike, silent, rounds, binds, private,
+            sizes, full, when, alike, silent, rounds, binds, private, fewest,
         )  # fmt: skip
         PROCEDURES[made.module, made.name] = made
         return made

@@ -200,13 +200,14 @@ def check_hidden(config: Config, way: Way) -> None:
             f"The rule '{config.classifier.aggregate}' compares owners' updates, which "
             "--privacy sums hides from the server. Use --aggregate mean, or --privacy open."
         )
+    from fedsage.protocol.hidden_sums.messages import Note
     from fedsage.protocol.letters import Letters
 
-    shown = [one for one in way.asks.values() if one.uses is Sealed]
-    if sealed := [one.name for one in shown if one.reply is not Letters]:
+    asked = [one for one in way.asks.values() if one.uses is Sealed and one.fits(config)]
+    if shown := [one.name for one in asked if one.reply not in (Letters, Note)]:
         raise ConfigError(
-            f"Mending by '{way.name}' shows owners' replies to other owners ({sealed[0]}), "
-            "which is not a sum. Use another way (mend.how), or --privacy open."
+            f"Mending by '{way.name}' shows the server replies that are for other owners "
+            f"({shown[0]}). Use another way (mend.how), or --privacy open."
         )
 
 

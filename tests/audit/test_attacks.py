@@ -96,7 +96,15 @@ def test_neighgens_gradients_show_rows(case_of: MakeCase) -> None:
     gen |= {"batch_size": 32, "hidden": [64]}
     few_rounds = {"rounds_c": 2, "batch_size": 16}
     case = case_of("neighgen", neighgen=gen, classifier=few_rounds)
-    assert value(neighgen_rows(case).value) > 0
+    found = neighgen_rows(case)
+    assert value(found.value) > 0 and found.sum is not None
+    assert value(found.sum) < value(found.value)
+    whole = case_of("neighgen", "whole", neighgen=gen, classifier=few_rounds)
+    assert value(neighgen_rows(whole).value) > 0
+    level = {"level": "sums"}
+    sealed = case_of("neighgen", "whole", neighgen=gen, classifier=few_rounds, privacy=level)
+    assert (neighgen_rows(sealed).value, neighgen_rows(sealed).verdict) == (0, "holds")
+    assert sealed.setup.plan.config.traffic.bits == whole.setup.plan.config.traffic.bits
 
 
 @pytest.mark.slow

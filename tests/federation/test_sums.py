@@ -32,7 +32,10 @@ def sums_for(method: str) -> Config:
     return config_for(method, traffic=traffic_of("low-rank", rank=1), privacy=SUMS)
 
 
-SLOWER = [pytest.param(one, marks=pytest.mark.slow) for one in ("fedsage", "fedsage+classes")]
+SLOWER = [
+    pytest.param(one, marks=pytest.mark.slow)
+    for one in ("fedsage", "fedsage+classes", "fedsage+neighgen")
+]
 
 
 @pytest.mark.slow
@@ -54,9 +57,14 @@ def test_the_model_is_the_one_of_an_open_run_in_one_process(
 
 
 @pytest.mark.slow
-def test_nobody_s_number_of_nodes_is_told(sites: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "nodes"), [("fedsage", 1), ("fedsage+copy", 1), ("fedsage+subspace", 32)]
+)
+def test_nobody_s_number_of_nodes_is_told(
+    method: str, nodes: int, sites: Make, tmp_path: Path
+) -> None:
     everyone = sites()
-    config = sums_for("fedsage")
+    config = sums_for(method)
     few = config.mend.model_copy(update={"rank": 4})
     engine = SiteEngine(everyone)
     serve(
@@ -65,7 +73,7 @@ def test_nobody_s_number_of_nodes_is_told(sites: Make, tmp_path: Path) -> None:
     )  # fmt: skip
     first = [frame for _, frame in engine.frames[3:6]]
     told = [decode(Site.agree.reply, frame) for frame in first]
-    assert {one.nodes for one in told} == {32} and {one.weight for one in told} == {0.0}
+    assert {one.nodes for one in told} == {nodes} and {one.weight for one in told} == {0.0}
     sizes = [site.owned.num_nodes for site in everyone]
     assert min(sizes) > 32
 

@@ -78,7 +78,7 @@ def set_up(graph: Graph, owners: Partition, how: str, level: str, form: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["whole", "low-rank"])
-@pytest.mark.parametrize("how", ["none", "copy", "classes", "subspace", "shared"])
+@pytest.mark.parametrize("how", ["none", "copy", "classes", "subspace", "shared", "neighgen"])
 def test_masks_change_no_bit(how: str, form: str, graph: Graph, owners: Partition) -> None:
     masked_run = set_up(graph, owners, how, "sums", form)
     plain = set_up(graph, owners, how, "open", form)
@@ -325,7 +325,7 @@ def test_the_server_holds_no_secret_of_a_batch(graph: Graph, owners: Partition) 
     [
         ({"traffic": {"how": "full"}}, "whole numbers"),
         ({"classifier": {"aggregate": "median"}}, "compares owners' updates"),
-        ({"mend": {"how": "neighgen"}}, "which is not a sum"),
+        ({"mend": {"how": "neighgen"}, "neighgen": GEN | {"partners": 1}}, "answer each other"),
     ],
 )
 def test_what_cannot_be_hidden_is_refused_in_words(

@@ -1,9 +1,15 @@
-"""NeighGen rows: solve a gradient of the last layer for the rows it pulls towards."""
+"""NeighGen rows: solve a gradient of the last layer for the rows it pulls towards.
+
+Where sums are hidden, the server must first read an offer, which is sealed. An owner always
+gets the sum of the others' gradients for it: *on the sum* are the rows that it can solve for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +18,18 @@ from torch import Tensor
 
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
+from fedsage.errors import ProtocolError
 from fedsage.mending.neighgen import feed_forward
-from fedsage.mending.offers import fgen_of
+from fedsage.mending.offers import Answers, Offer, Offers, fgen_of
+from fedsage.mending.sealed_neighgen import sealed_answers
 from fedsage.mending.whole_neighgen import answer_offers, moved
 from fedsage.models.gen_learner import noise_stream
 from fedsage.models.neighgen import Held, Hg, first_held, sample_rows, whole_counts
 from fedsage.models.parameters import Parameters, load_parameters
-from fedsage.privacy.sums import decode
+from fedsage.privacy.sums import Whole, decode
 from fedsage.protocol.changes.weights import taken_out
-from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.messages import OwnerId, combined
+from fedsage.protocol.wire import decode as from_frame
 from fedsage.rng import generator
 from fedsage.shapes import Array
 
@@ -46,49 +55,98 @@ class Answer:
     z: Tensor
     hg: Parameters
     gradient: Parameters
+    rows: int = 1  # that each generated neighbor is drawn to: one of each owner
 
 
 @attack("neighgen-rows")
 def neighgen_rows(case: Case) -> Finding:
     """Rebuild the rows of an owner that are nearest to others' generated neighbors."""
-    if case.masked:
-        return ATTEMPT.not_run("sums are hidden: such an exchange is refused")
-    if not {feed_forward.name, answer_offers.name} & {*case.recording.names}:
+    exchanges = {feed_forward.name, answer_offers.name, sealed_answers.name}
+    if not exchanges & {*case.recording.names}:
         return ATTEMPT.not_run("this run mends without NeighGen's exchange")
     if case.plan.config.neighgen.output != "relu":
         return ATTEMPT.not_run("it works only for fGen with ReLU")
-    total, rows = 0, 0
-    for j in case.attacked:
-        solved = [values_in(case, one) for one in answers_of(case, j)]
-        parts = np.concatenate([values for values, _ in solved])[:MOST]
-        known = np.concatenate([mask for _, mask in solved])[:MOST]
-        truth = case.rows_of(j)
-        cosines = put_together(parts, known) @ truth.T
-        total += len(np.unique(cosines.argmax(axis=1)[cosines.max(axis=1) > CLOSE]))
-        rows += len(truth)
-    note = f"of {rows} rows; an owner gets the sum over all others of the same gradients"
-    return ATTEMPT.found(total, 0, total > 0, note=note)
+    total = sum(rows_in(case, answers_of(case, j), [j]) for j in case.attacked)
+    rows = sum(len(case.rows_of(j)) for j in case.attacked)
+    if case.masked:
+        return ATTEMPT.found(total, 0, total > 0, note=f"of {rows} rows; offers are sealed")
+    for_owner = sum(
+        rows_in(case, sums_for(case, i), [j for j in everyone(case) if j != i])
+        for i in case.attacked
+    )
+    note = f"of {rows} rows; on the sum: rows of all others that an owner can solve for"
+    return ATTEMPT.found(total, 0, total > 0, float(for_owner), note)
+
+
+def everyone(case: Case) -> range:
+    """All owners."""
+    return range(len(case.graphs))
+
+
+def rows_in(case: Case, answers: Iterable[Answer], owners: list[OwnerId]) -> int:
+    """How many rows of these owners come out of answers."""
+    solved = [values_in(case, one) for one in answers]
+    if not solved:
+        return 0
+    parts = np.concatenate([values for values, _ in solved])[:MOST]
+    known = np.concatenate([mask for _, mask in solved])[:MOST]
+    cosines = put_together(parts, known) @ np.concatenate(list(map(case.rows_of, owners))).T
+    return len(np.unique(cosines.argmax(axis=1)[cosines.max(axis=1) > CLOSE]))
+
+
+def sums_for(case: Case, asker: OwnerId) -> Iterator[Answer]:
+    """What an owner gets: for every offer of its own, the sum of the others' gradients."""
+    found = [
+        [one for one in answers_of(case, j) if one.asker == asker]
+        for j in everyone(case)
+        if j != asker
+    ]
+    for same in zip(*found, strict=False):
+        total = reduce(combined, [one.gradient for one in same])
+        yield replace(same[0], gradient=total, rows=len(same))
 
 
 def answers_of(case: Case, owner: OwnerId) -> Iterator[Answer]:
     """Every gradient of an owner for others, with the offer it answers."""
-    find, plan = case.recording.find, case.plan
-    pairs = zip(find(feed_forward.name, "down", owner), find(feed_forward.name, "up", owner),
-                strict=True)  # fmt: skip
-    for (_, offers), (_, reply) in pairs:
+    for offers, reply in asked_and_answered(case, feed_forward.name, owner):
         for i, offer in offers.of.items():
             yield Answer(i, offer.t, offer.z, offer.hg, reply.of[i])
+    plan = case.plan
     first = first_held(plan.d_x, plan.config.neighgen, plan.seed)
     held: dict[OwnerId, Held] = {}
-    pairs = zip(find(answer_offers.name, "down", owner), find(answer_offers.name, "up", owner),
-                strict=True)  # fmt: skip
-    for (_, asked), (_, answers) in pairs:
-        for i, news in asked.news.items():
-            held[i] = moved(held.get(i, first), i, asked.t, news)
-        for i, question in asked.questions.items():
+    for offers, reply in in_whole_numbers(case, owner):
+        for i, news in offers.news.items():
+            held[i] = moved(held.get(i, first), i, offers.t, news)
+        for i, question in offers.questions.items():
             z = decode(question.z, np.asarray([question.exponent])).float()
-            gradient = taken_out(answers.of[i], question.frame, fgen_of(plan))
-            yield Answer(i, asked.t, z, held[i].hg, gradient)
+            gradient = taken_out(reply.of[i], question.frame, fgen_of(plan))
+            yield Answer(i, offers.t, z, held[i].hg, gradient)
+
+
+def in_whole_numbers(case: Case, owner: OwnerId) -> Iterator[tuple[Offers, Answers]]:
+    """Offers in integers, and the answers to them; sealed ones as far as they can be read."""
+    yield from asked_and_answered(case, answer_offers.name, owner)
+    for asked, answers in asked_and_answered(case, sealed_answers.name, owner):
+        found = {i: offer for i, box in asked.boxes.items() if (offer := as_it_is(box))}
+        news = {i: offer.news for i, offer in found.items()}
+        yield Offers(asked.t, news, {i: one.question for i, one in found.items()}), answers
+
+
+def as_it_is(box: Whole) -> Offer | None:
+    """The offer in a box, if that is not sealed."""
+    try:
+        return from_frame(Offer, box.numpy().tobytes())
+    except ProtocolError:
+        return None
+
+
+def asked_and_answered(case: Case, name: str, owner: OwnerId) -> Iterator[tuple[Any, Any]]:
+    """The requests that an owner got, and its replies."""
+    find = case.recording.find
+    for (_, asked), (_, reply) in zip(
+        find(name, "down", owner), find(name, "up", owner), strict=True
+    ):
+        yield asked, reply
 
 
 @torch.no_grad()
@@ -108,7 +166,7 @@ def values_in(case: Case, answer: Answer) -> tuple[Parts, Known]:
     seen = torch.cat([weights, bias[None]]).double()
     solved = torch.linalg.pinv(hidden.T, rtol=1e-7) @ seen
     known = generated > 0
-    values = torch.where(known, generated - solved * len(answer.z) / 2, 0.0)
+    values = torch.where(known, answer.rows * generated - solved * len(answer.z) / 2, 0.0)
     return values.numpy().astype(np.float64), known.numpy()
 
 

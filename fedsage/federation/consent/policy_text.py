@@ -26,7 +26,7 @@ matching = ["intersection"]
 # Who may read your replies. open: the server sees each owner's replies. sums: it sees only
 # their sum over all owners. private: that sum has noise, which bounds what a run tells about
 # any one node (docs/privacy.md). Kits for three or more owners come without "open": add it for
-# runs that sums cannot do (NeighGen, the preset paper, rules that compare owners).
+# runs that sums cannot do (the preset paper, rules that compare owners).
 privacy = ["open", "sums", "private"]
 
 [unasked]

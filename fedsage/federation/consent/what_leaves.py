@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Any
 
 from fedsage.config import Config
+from fedsage.federation.consent.policy import words_of
 from fedsage.mending.subspace import STEPS
 from fedsage.protocol.procedures import Procedure, in_private, in_sums
+from fedsage.registry import is_file
 
 NEVER = "Never: nodes, links, rows of features, single labels, predictions, your mended graph."
 OPEN = (
@@ -63,11 +66,10 @@ def words_of_agreeing(config: Config) -> str:
         "of classes, the name and kind of every column with two bytes of a checksum of its "
         "settings"
     )
-    if in_private(config):
-        return f"{about}."
     if in_sums(config):
-        few = f"if it is fewer than {told_nodes(config)}"
-        return f"{about}, and how many nodes you have {few}."
+        most = told_nodes(config)
+        few = f", and how many nodes you have if it is fewer than {most}" if most > 1 else ""
+        return f"{about}{few}."
     weighted = config.classifier.weighting == "nodes"
     return (
         f"{about}, and how many nodes you have"
@@ -76,5 +78,12 @@ def words_of_agreeing(config: Config) -> str:
 
 
 def told_nodes(config: Config) -> int:
-    """The most nodes that a setting depends on; see :func:`mending.subspace.rank_of`."""
-    return 2 * STEPS * config.mend.rank
+    """The most nodes that what is exchanged depends on; 1 if it depends on no number.
+
+    See :func:`mending.subspace.rank_of` and :func:`mending.neighgen.check_batches`.
+    """
+    _, way = words_of(config).get("mending", ("", "none"))
+    if not in_private(config) and (way == "subspace" or is_file(way)):
+        return 2 * STEPS * config.mend.rank
+    gen = config.neighgen
+    return ceil((gen.min_batch + 1) / (1 - gen.hide_ratio)) + 1 if way == "neighgen" else 1

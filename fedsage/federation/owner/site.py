@@ -162,8 +162,7 @@ class Site:
         self.door.folder, self.door.plan, self.door.asks = self.folder, self.plan, JOINING
         nodes, weight = self.owned.num_nodes, 1.0
         if in_sums(config):
-            most = 1 if in_private(config) else told_nodes(config)
-            nodes, weight = min(nodes, most), 0.0
+            nodes, weight = min(nodes, told_nodes(config)), 0.0
             self.door.masks = new_masks(self, config)
         elif config.classifier.weighting == "nodes":
             weight = float(len(self.split.train))

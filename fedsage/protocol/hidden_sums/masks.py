@@ -77,6 +77,7 @@ class Masks:
     told: dict[int, bytes] = field(default_factory=dict)  # who was in the last sums
     signers: dict[OwnerId, str] = field(default_factory=dict)  # keys these were signed with
     enough: int = 0  # it opens no sum of fewer: their noise would not suffice
+    fewest: int = 0  # it does not open the last sum if it is of fewer
 
     def key(self, other: OwnerId) -> bytes:
         """The key for what only that owner may read."""
@@ -91,6 +92,7 @@ class Masks:
         if lot <= self.used:
             raise PrivacyError(f"Sum {lot} was asked for again. Nothing was sent.")
         self.used, self.asked = lot, question_of(procedure, request)
+        self.fewest = procedure.fewest
         what = about(self.run, lot, procedure, request, self.bound)
         plus, minus = [derived(in_bytes(self.own[at]), "own mask")], list[bytes]()
         for j in self.around[self.owner]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedsage.privacy.sums import Whole
 from fedsage.protocol.messages import message
 
 
@@ -54,6 +55,14 @@ class Boxes:
     """D_i → S, then from all others S → D_i: shares of secrets, each for one owner only."""
 
     boxes: dict[str, str]
+
+
+@message
+class Note:
+    """D_i → S → every D_j: a message that all owners in a batch can read, and only they."""
+
+    box: Whole
+    signature: str
 
 
 @message

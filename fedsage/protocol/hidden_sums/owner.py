@@ -148,7 +148,7 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
     """The shares that open one sum; refuses a sum of too few, or a second list of owners."""
     lot, owners = answered.lot, sorted({int(i) for i in answered.owners})
     text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
-    needed = max(threshold_of(len(mine.members)), mine.enough)
+    needed = max(threshold_of(len(mine.members)), mine.enough, mine.fewest)
     if lot != mine.used or mine.owner not in owners or not set(owners) <= set(mine.members):
         raise PrivacyError(f"This owner added nothing to sum {lot} of {owners}.")
     if len(owners) < needed:

@@ -104,13 +104,24 @@ class HiddenSums:
         replies = self.exchange.ask(vouch, asked, Open, 0)
         return {str(i): one for i, one in replies.items() if one.signature}
 
+    def ready(self, sums: int) -> list[OwnerId]:
+        """Who has keys; they last for that many sums, if all are over these owners."""
+        everyone = self.exchange.owners
+        self.renew(everyone, sums)
+        return [i for i in everyone if i in self.able]
+
     def lot_for(self, asked: Collection[OwnerId]) -> int:
-        """The lot of the next sum; makes new keys when they run out or absent owners return."""
-        age = self.next - self.first
-        if self.first < 0 or age >= LOTS or (age >= RETRY and set(asked) - set(self.able)):
-            self.make_batch()
+        """The lot of the next sum."""
+        self.renew(asked)
         self.next += 1
         return self.next - 1
+
+    def renew(self, asked: Collection[OwnerId], sums: int = 1) -> None:
+        """Make new keys when they run out or absent owners return."""
+        age = self.next - self.first
+        absent = age >= RETRY and set(asked) - set(self.able)
+        if self.first < 0 or age + sums > LOTS or absent:
+            self.make_batch()
 
     def make_batch(self) -> None:
         """Make keys for the next sums; all who take part share their secrets."""

@@ -69,4 +69,4 @@ def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:
         if isinstance(owner, PrivateOwner):
             masks.enough = honest(len(engine.owners))
             door.receipt = owner.purse.receipt
-    exchange.hidden = HiddenSums(exchange, RUN)
+    exchange.hidden = HiddenSums(exchange, RUN, exchange.plan.config)

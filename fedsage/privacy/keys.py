@@ -25,6 +25,7 @@ from fedsage.errors import PrivacyError
 PRIME = 2**127 - 1
 SIZE = 16  # bytes of a secret, or of a share of one
 NONCE = 12
+PUBLIC = 32  # bytes of a public key
 TRIAL = X25519PrivateKey.generate()  # to try whether others' keys are keys
 
 
@@ -54,10 +55,10 @@ def agreed(secret: int, public: bytes, about: str) -> bytes:
     return derived(found, about)
 
 
-def is_key(public: str) -> bool:
+def is_key(public: bytes) -> bool:
     """Whether two parties can agree on a key with it."""
     try:
-        TRIAL.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
+        TRIAL.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         return False
     return True

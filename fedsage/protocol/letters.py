@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import torch
-
 from fedsage.errors import PrivacyError
 from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.graph.known_links import KnownLinks
 from fedsage.privacy.keys import agreed, new_secret, public_key, sealed, unsealed
 from fedsage.privacy.sums import Whole
+from fedsage.protocol.hidden_sums.integers import in_numbers, in_raw
 from fedsage.protocol.hidden_sums.masks import Identity
 from fedsage.protocol.messages import Each, Form, Ints, OwnerId, message
 from fedsage.protocol.plan import Plan
@@ -115,7 +113,7 @@ class Channel:
 
     def read(self, kind: type[M], letters: Letters, about: str) -> dict[OwnerId, M]:
         """The letters of others, each of them by who wrote it."""
-        found = {int(name): box.numpy().tobytes() for name, box in letters.of.items()}
+        found = {int(name): in_raw(box) for name, box in letters.of.items()}
         return {
             j: decode(
                 kind, unsealed(self.common(j, "letters"), box, f"{about}, {j} to {self.owner}")
@@ -127,11 +125,6 @@ class Channel:
 def signed_key(run: str, owner: OwnerId, key: str) -> bytes:
     """What an owner signs when it introduces itself."""
     return json.dumps(["letters", run, owner, key]).encode()
-
-
-def in_numbers(box: bytes) -> Whole:
-    """Bytes in a form that a message can hold."""
-    return torch.from_numpy(np.frombuffer(box, np.int8).copy())
 
 
 def delivered(letters: Mapping[OwnerId, Letters]) -> dict[OwnerId, Letters]:

@@ -29,7 +29,7 @@ from fedsage.mending.whole_neighgen import exchange_in_whole_numbers
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.hidden_sums.messages import Answered
+from fedsage.protocol.hidden_sums.messages import answered
 from fedsage.protocol.hidden_sums.notes import unveiled
 from fedsage.protocol.hidden_sums.owner import give_shares
 from fedsage.protocol.hidden_sums.server import HiddenSums
@@ -228,7 +228,7 @@ def test_a_sum_of_two_is_not_opened() -> None:
     assert isinstance(exchange.hidden, HiddenSums)
     masks = engine.data_owners[0].sum_masks
     assert masks is not None and masks.fewest == 3
-    told = Answered(exchange.hidden.next - 1, {"0": True, "1": True}, {})
+    told = answered(exchange.hidden.next - 1, [0, 1], {})
     with pytest.raises(PrivacyError, match="3 are required"):
         give_shares(masks, told)
 

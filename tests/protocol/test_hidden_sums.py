@@ -20,13 +20,13 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.models.parameters import sha256_of
-from fedsage.privacy.keys import circle, joined, split, threshold_of
+from fedsage.privacy.keys import SIZE, circle, in_bytes, joined, split, threshold_of
 from fedsage.privacy.masks import masked
 from fedsage.privacy.proof import PRIME, proof_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.hidden_sums.integers import leaves_of, whole_numbers, with_points
-from fedsage.protocol.hidden_sums.messages import Answered, Batch, Keys, Members
+from fedsage.protocol.hidden_sums.integers import in_raw, leaves_of, whole_numbers, with_points
+from fedsage.protocol.hidden_sums.messages import Batch, Members, Voucher, answered
 from fedsage.protocol.hidden_sums.owner import (
     give_shares,
     hold_shares,
@@ -241,44 +241,47 @@ def ready(setup: Setup) -> tuple[Exchange, dict[int, Any]]:
     return exchange, members_of(exchange)
 
 
-ALL = {"0": True, "1": True, "2": True}
+ALL = (0, 1, 2)
 
 
 def test_a_sum_of_few_is_not_opened(graph: Graph, owners: Partition) -> None:
     exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
     signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
     with pytest.raises(PrivacyError, match="2 are required"):
-        give_shares(masks[0], Answered(1, {"0": True}, signed))
+        give_shares(masks[0], answered(1, [0], signed))
 
 
 def test_two_stories_about_one_sum_are_refused(graph: Graph, owners: Partition) -> None:
     """A server that says to one owner that another answered, and to a third that it did not."""
     exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
     signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
-    give_shares(masks[0], Answered(1, ALL, signed))
+    give_shares(masks[0], answered(1, ALL, signed))
     with pytest.raises(PrivacyError, match="two different lists"):
-        give_shares(masks[0], Answered(1, {"0": True, "1": True}, signed))
+        give_shares(masks[0], answered(1, [0, 1], signed))
 
 
 def test_two_stories_to_different_owners_are_found_out(graph: Graph, owners: Partition) -> None:
     exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
     before = exchange.hidden.signed[0]  # type: ignore[union-attr]
-    one = give_shares(masks[0], Answered(1, ALL, before))
-    give_shares(masks[1], Answered(1, {"0": True, "1": True}, before))
+    one = give_shares(masks[0], answered(1, ALL, before))
+    give_shares(masks[1], answered(1, [0, 1], before))
     lot = exchange.hidden.lot_for((0, 1, 2))  # type: ignore[union-attr]
     exchange.ask(count_class_links, dict.fromkeys((0, 1, 2), Ask(0)), Summed, lot=lot)
     told = {"1/0": one.signature, "1/1": one.signature}
     with pytest.raises(PrivacyError, match="two different lists"):
-        give_shares(masks[1], Answered(lot, ALL, told))
+        give_shares(masks[1], answered(lot, ALL, told))
     with pytest.raises(PrivacyError, match="more are required"):
-        give_shares(masks[1], Answered(lot, ALL, {}))
+        give_shares(masks[1], answered(lot, ALL, {}))
 
 
 def test_never_both_shares_of_one_owner(graph: Graph, owners: Partition) -> None:
     exchange, masks = ready(set_up(graph, owners, "classes", "sums", "low-rank"))
     signed = exchange.hidden.signed[0]  # type: ignore[union-attr]
-    found = give_shares(masks[0], Answered(1, {"0": True, "1": True}, signed))
-    assert set(found.own) == {"0", "1"} and set(found.keys) == {"2"}
+    found = give_shares(masks[0], answered(1, [0, 1], signed))
+    own, keys = [1 + 2 * 1 + k for k in (1, 0)]  # where shares of the second sum are
+    for i, place in enumerate((own, own, keys)):
+        held = masks[0].shares[i][SIZE * place : SIZE * (place + 1)]
+        assert in_raw(found.shares[i]) == held
 
 
 def test_keys_of_somebody_else_are_refused(graph: Graph, owners: Partition) -> None:
@@ -328,11 +331,11 @@ def test_the_server_holds_no_secret_of_a_batch(graph: Graph, owners: Partition) 
     masks = members_of(exchange)
     keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
     boxes = {i: share_secrets(one, keys) for i, one in masks.items()}
-    passed = "".join(box for one in boxes.values() for box in one.boxes.values())
+    passed = b"".join(in_raw(box) for one in boxes.values() for box in one.boxes.values())
     for one in masks.values():
         for secret in (*one.pairs, *one.own, one.part):
-            assert f"{secret:032x}" not in passed
-            assert f"{secret:032x}" not in str(keys)
+            assert in_bytes(secret) not in passed
+            assert in_bytes(secret) not in b"".join(in_raw(k.lots) for k in keys.keys.values())
 
 
 @pytest.mark.parametrize(
@@ -398,7 +401,7 @@ def test_a_message_comes_back_from_its_whole_numbers() -> None:
 
 def test_words_cannot_be_added_up() -> None:
     with pytest.raises(PrivacyError, match="cannot be added up"):
-        whole_numbers(Keys("a", "b", "c", "d", "e"))
+        whole_numbers(Voucher("a", "b"))
 
 
 def test_a_proof_is_of_the_sum_and_of_nothing_else() -> None:

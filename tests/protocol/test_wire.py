@@ -32,6 +32,7 @@ from fedsage.mending.offers import (
     OfferTurn,
     Question,
 )
+from fedsage.mending.sealed_neighgen import SealedOffers, VeiledSum
 from fedsage.mending.shared import NeighGenUpdate, SharedNeighGen
 from fedsage.mending.subspace import (
     Directions,
@@ -64,15 +65,16 @@ from fedsage.protocol.changes.follow import News, Turn
 from fedsage.protocol.changes.state import Change
 from fedsage.protocol.class_weights import ClassCounts
 from fedsage.protocol.hidden_sums.messages import (
-    Answered,
     Batch,
     Boxes,
     Held,
     Keys,
     Members,
+    Note,
     Shares,
     State,
     Voucher,
+    answered,
 )
 from fedsage.protocol.letters import Introduction, Introductions, Letters
 from fedsage.protocol.measuring import AnswerCounts, Likelihoods, Query
@@ -101,7 +103,7 @@ WEIGHTS = {
 OFFER = GenOffer(3, torch.randn(4, 2), WEIGHTS)
 LOOKS = FeatureLooks(7, 2**40, 30, 1, 0, 0)
 DONE = GenDone(1.5, 0.25, 1e-30, 0.1 + 0.2)
-KEYS = Keys("00", "33", "11", "a certificate\n", "22")
+KEYS = Keys("00", "33", torch.ones(32, dtype=torch.int8), "a certificate\n", "22")
 BYTES = torch.randint(-128, 128, (5, 2), dtype=torch.int8)
 CHANGE = Change(
     {
@@ -163,10 +165,13 @@ TRIED = [
     Batch(32, 32),
     KEYS,
     Members({"0": KEYS, "7": KEYS}),
-    Boxes({"1": "00ff"}),
+    Boxes({"1": BYTES}),
+    Note(BYTES, "22"),
+    SealedOffers(3, {1: BYTES}, {0: "22", 1: "33"}),
+    VeiledSum(3, {"rest": BYTES}, 1.5, {0: True, 1: True}),
     Held(),
-    Answered(3, {"0": True}, {"1": "00"}),
-    Shares({"0": "ab"}, {"1": "cd"}, "ef"),
+    answered(3, [0, 2], {"1/0": torch.arange(64, dtype=torch.int8)}),
+    Shares(torch.ones(2, 16, dtype=torch.int8), torch.zeros(64, dtype=torch.int8)),
     State("the classifier after 3 rounds"),
     Voucher("a certificate\n", "22"),
     Turn(3, True),

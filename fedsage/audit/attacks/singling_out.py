@@ -24,7 +24,7 @@ from fedsage.protocol.changes.state import Change, Common, checksum_of
 from fedsage.protocol.changes.step import guide_of, next_state
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.hidden_sums.messages import Answered
+from fedsage.protocol.hidden_sums.messages import answered
 from fedsage.protocol.hidden_sums.owner import give_shares
 from fedsage.protocol.hidden_sums.server import HiddenSums
 from fedsage.protocol.messages import Ask, Classifier, OwnerId
@@ -170,11 +170,11 @@ def an_owner_named_twice(server: Hostile) -> bool:
     lot = hidden.lot_for(exchange.owners)
     turn = server.turn(server.common)
     exchange.ask(local_change_c, dict.fromkeys(exchange.owners, turn), Summed, lot=lot)
-    spelled = {f"{'0' * k}{VICTIM}": True for k in range(len(exchange.owners))}
-    told = Answered(lot, spelled, hidden.signed.get(VICTIM, {}))
+    honest = answered(lot, [VICTIM], hidden.signed.get(VICTIM, {}))
+    spelled = " ".join(f"{'0' * k}{VICTIM}" for k in range(len(exchange.owners)))
     masks = server.engine.doors[VICTIM].masks
     assert masks is not None
-    return len(give_shares(masks, told).keys) == len(server.others)
+    return len(give_shares(masks, replace(honest, owners=spelled)).shares) > 1
 
 
 def all_are_handed_a_made_up_classifier(server: Hostile) -> bool:

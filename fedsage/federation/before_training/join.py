@@ -62,7 +62,7 @@ def join(
     check_same_schema(joined, names)
     agreed = settings_in(settings)
     if in_sums(agreed):  # from here on the server sees only sums
-        exchange.hidden = HiddenSums(exchange, run)
+        exchange.hidden = HiddenSums(exchange, run, agreed)
     if found is None:
         counts = in_sums(agreed) and not in_private(agreed)
         everyone = len(joined)

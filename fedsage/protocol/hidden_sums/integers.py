@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedsage.errors import PrivacyError
 from fedsage.privacy.masks import KINDS, Numbers
+from fedsage.privacy.sums import Whole
 from fedsage.protocol.wire import field_types
 
 M = TypeVar("M")
@@ -39,6 +40,16 @@ def whole_numbers(reply: M) -> tuple[Numbers, Callable[[Numbers], M]]:
         return result
 
     return {kind: np.concatenate(rows[kind]) for kind in KINDS if rows[kind]}, rebuilt
+
+
+def in_numbers(raw: bytes) -> Whole:
+    """Bytes in a form that a message can hold."""
+    return torch.from_numpy(np.frombuffer(raw, np.int8).copy())
+
+
+def in_raw(numbers: Whole) -> bytes:
+    """The bytes that numbers of a message stand for."""
+    return numbers.contiguous().numpy().tobytes()
 
 
 def leaves_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fedsage.errors import PrivacyError
-from fedsage.privacy.keys import agreed, derived, in_bytes
+from fedsage.privacy.keys import PUBLIC, agreed, derived, in_bytes
 from fedsage.privacy.masks import masked
-from fedsage.protocol.hidden_sums.integers import whole_numbers
+from fedsage.protocol.hidden_sums.integers import in_raw, whole_numbers
 from fedsage.protocol.hidden_sums.memory import Remembered
 from fedsage.protocol.hidden_sums.messages import NO_BATCH, Batch, Keys, Voucher
 from fedsage.protocol.messages import OwnerId
@@ -143,7 +143,7 @@ def checksum_of(message: Any) -> str:
 
 def lot_key(keys: Keys, at: int) -> bytes:
     """An owner's public key for one lot of a batch."""
-    return bytes.fromhex(keys.lots[64 * at : 64 * (at + 1)])
+    return in_raw(keys.lots[PUBLIC * at : PUBLIC * (at + 1)])
 
 
 def signed_state(run: str, state: str, checksum: str) -> bytes:

@@ -1,6 +1,10 @@
-"""Messages about masks, between owners and the server."""
+"""Messages about masks, between owners and the server; keys, shares and signatures as bytes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
 
 from fedsage.privacy.sums import Whole
 from fedsage.protocol.messages import message
@@ -15,6 +19,8 @@ class Batch:
 
 
 NO_BATCH = Batch(-1, 0)
+SIGNATURE = 64  # bytes
+NO_SIGNATURES = torch.zeros(0, SIGNATURE, dtype=torch.int8)
 
 
 @message
@@ -23,7 +29,7 @@ class Keys:
 
     channel: str  # for what owners send each other
     signing: str  # for the list of who is in a sum
-    lots: str  # one key for each sum
+    lots: Whole  # one key for each sum
     certificate: str
     signature: str
 
@@ -54,7 +60,7 @@ class Members:
 class Boxes:
     """D_i → S, then from all others S → D_i: shares of secrets, each for one owner only."""
 
-    boxes: dict[str, str]
+    boxes: dict[str, Whole]
 
 
 @message
@@ -75,14 +81,24 @@ class Answered:
     """S → every D_i: whose masked numbers are in a sum, and the signatures of those before."""
 
     lot: int
-    owners: dict[str, bool]
-    before: dict[str, str]  # by SUM/OWNER, of the sums since its last answer
+    owners: str  # their numbers
+    signed: str  # SUM/OWNER for each signature, of the sums since its last answer
+    before: Whole  # the signatures
 
 
 @message
 class Shares:
-    """D_i → S: its shares of the masks on a sum, and its signature on who is in the sum."""
+    """D_i → S: its shares of the masks on a sum, and its signature on who is in the sum.
 
-    own: dict[str, str]  # of the masks of owners that answered
-    keys: dict[str, str]  # of the keys of owners that did not
-    signature: str
+    In the order of the owners whose shares it holds: a share of the mask of one that answered,
+    and of the key of one that did not.
+    """
+
+    shares: Whole
+    signature: Whole
+
+
+def answered(lot: int, owners: Iterable[int], before: Mapping[str, Whole]) -> Answered:
+    """Who is in a sum, and by SUM/OWNER the signatures of those before."""
+    listed = torch.stack(list(before.values())) if before else NO_SIGNATURES
+    return Answered(lot, " ".join(map(str, sorted(owners))), " ".join(before), listed)

@@ -13,10 +13,9 @@ from typing import TypeVar
 from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import derived, is_signed, sealed, signed, unsealed
 from fedsage.privacy.masks import masked
-from fedsage.protocol.hidden_sums.integers import whole_numbers
+from fedsage.protocol.hidden_sums.integers import in_numbers, in_raw, whole_numbers
 from fedsage.protocol.hidden_sums.masks import Masks
 from fedsage.protocol.hidden_sums.messages import Note
-from fedsage.protocol.letters import in_numbers
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.wire import decode, encode
 
@@ -35,7 +34,7 @@ def written(mine: Masks, message: object, about: str) -> Note:
 
 def read(mine: Masks, writer: OwnerId, kind: type[M], note: Note, about: str) -> M:
     """What another owner wrote; refuses what it did not write itself."""
-    box = note.box.numpy().tobytes()
+    box = in_raw(note.box)
     text, keys = signed_note(mine, writer, about, box), mine.members.get(writer)
     if keys is None or not is_signed(keys.signing, text, note.signature):
         raise PrivacyError(

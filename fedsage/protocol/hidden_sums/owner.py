@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import (
+    PUBLIC,
     SIZE,
     circle,
     derived,
@@ -30,8 +31,10 @@ from fedsage.privacy.keys import (
     unsealed,
     verifying_key,
 )
-from fedsage.protocol.hidden_sums.masks import Masks, signed_state
+from fedsage.protocol.hidden_sums.integers import in_numbers, in_raw
+from fedsage.protocol.hidden_sums.masks import Masks, lot_key, signed_state
 from fedsage.protocol.hidden_sums.messages import (
+    SIGNATURE,
     Answered,
     Batch,
     Boxes,
@@ -42,7 +45,7 @@ from fedsage.protocol.hidden_sums.messages import (
     State,
     Voucher,
 )
-from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.messages import Each, Ints, OwnerId
 from fedsage.protocol.procedures import Sealed, in_sums, procedure
 
 REACH = 10  # neighbors on each side if there are many owners
@@ -52,7 +55,8 @@ FEW = 30  # with fewer owners, all are neighbors
 
 def signed_keys(run: str, owner: OwnerId, number: int, keys: Keys) -> bytes:
     """What an owner signs when it hands out keys."""
-    return json.dumps([run, owner, number, keys.channel, keys.signing, keys.lots]).encode()
+    lots = in_raw(keys.lots).hex()
+    return json.dumps([run, owner, number, keys.channel, keys.signing, lots]).encode()
 
 
 def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
@@ -62,6 +66,7 @@ def signed_list(run: str, lot: int, owners: Sequence[OwnerId]) -> bytes:
 
 @procedure(
     phase="evaluation",
+    shapes=lambda plan: {"lots": Ints((None,))},
     leaves="For hidden sums: keys that you make for the run, signed with your certificate.",
     when=in_sums,
     private="no data",
@@ -78,7 +83,7 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
     mine.pairs = [new_secret() for _ in range(batch.lots)]
     mine.own = [new_secret() for _ in range(batch.lots)]
     mine.members, mine.shares, mine.common = {}, {}, b""
-    lots = "".join(public_key(secret).hex() for secret in mine.pairs)
+    lots = in_numbers(b"".join(map(public_key, mine.pairs)))
     signing = verifying_key(mine.channel)
     keys = Keys(public_key(mine.channel).hex(), signing, lots, mine.identity.certificate, "")
     text = signed_keys(mine.run, mine.owner, batch.number, keys)
@@ -88,6 +93,7 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
 @procedure(
     phase="evaluation",
     uses=Sealed,
+    shapes=lambda plan: {"boxes": Each(Ints((None,)))},
     leaves="For hidden sums: shares of the secrets of your masks, each readable by one owner.",
     when=in_sums,
     private="no data",
@@ -119,7 +125,7 @@ def share_secrets(mine: Masks, members: Members) -> Boxes:
                 texts[holder] += in_bytes(share)
     mine.shares = {mine.owner: texts.pop(mine.owner)}
     return Boxes({
-        str(i): sealed(mine.key(i), text, f"from {mine.owner} to {i}").hex()
+        str(i): in_numbers(sealed(mine.key(i), text, f"from {mine.owner} to {i}"))
         for i, text in texts.items()
     })  # fmt: skip
 
@@ -129,7 +135,7 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
     """Open the boxes from the others; from here on, sums can be asked for."""
     for name, box in boxes.boxes.items():
         i = int(name)
-        mine.shares[i] = unsealed(mine.key(i), box_of(box), f"from {i} to {mine.owner}")
+        mine.shares[i] = unsealed(mine.key(i), in_raw(box), f"from {i} to {mine.owner}")
     if set(mine.shares) != set(mine.members):
         raise PrivacyError("Not all members of the batch sent their shares. Nothing was sent.")
     parts = b"".join(mine.shares[i][:SIZE] for i in sorted(mine.shares))
@@ -139,6 +145,7 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
 
 @procedure(
     phase="evaluation",
+    shapes=lambda plan: {"shares": Ints((None, SIZE)), "signature": Ints((SIGNATURE,))},
     leaves="After each hidden sum: shares of the masks to remove from it, never of both "
     "masks of one owner.",
     when=in_sums,
@@ -146,7 +153,7 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
 )
 def give_shares(mine: Masks, answered: Answered) -> Shares:
     """The shares that open one sum; refuses a sum of too few, or a second list of owners."""
-    lot, owners = answered.lot, sorted({int(i) for i in answered.owners})
+    lot, owners = answered.lot, sorted({int(i) for i in answered.owners.split()})
     text, at = signed_list(mine.run, lot, owners), lot - mine.batch.number
     needed = max(threshold_of(len(mine.members)), mine.enough, mine.fewest)
     if lot != mine.used or mine.owner not in owners or not set(owners) <= set(mine.members):
@@ -157,17 +164,15 @@ def give_shares(mine: Masks, answered: Answered) -> Shares:
         )
     if mine.told.get(lot, text) != text:
         raise PrivacyError(f"The server gave two different lists of who is in sum {lot}.")
-    check_stories(mine, lot, answered.before)
+    check_stories(mine, lot, signatures_in(answered))
     mine.remembered.check_sum(mine.asked, owners)
     before = {one: told for one, told in mine.told.items() if one >= lot - 1}
     mine.told = before | {lot: text}
     mine.signers = {i: keys.signing for i, keys in mine.members.items()}
-    found: dict[bool, dict[str, str]] = {True: {}, False: {}}
-    for i, shares in mine.shares.items():
-        if mine.owner in holders_of(mine.around, i):
-            start = SIZE * (1 + 2 * at + (i in owners))
-            found[i in owners][str(i)] = shares[start : start + SIZE].hex()
-    return Shares(found[True], found[False], signed(mine.channel, text))
+    starts = {i: SIZE * (1 + 2 * at + (i in owners)) for i in held_by(mine.around, mine.owner)}
+    shares = b"".join(mine.shares[i][start : start + SIZE] for i, start in starts.items())
+    signature = bytes.fromhex(signed(mine.channel, text))
+    return Shares(in_numbers(shares).reshape(-1, SIZE), in_numbers(signature))
 
 
 @procedure(
@@ -186,18 +191,25 @@ def vouch(mine: Masks, state: State) -> Voucher:
 
 def check_keys(mine: Masks, owner: OwnerId, keys: Keys) -> None:
     """Refuse keys that are none, and name their owner: with them no sum can be added up."""
-    lots = [keys.lots[64 * at : 64 * (at + 1)] for at in range(mine.batch.lots)]
-    if len(keys.lots) != 64 * mine.batch.lots or not all(map(is_key, [keys.channel, *lots])):
+    lots = [lot_key(keys, at) for at in range(mine.batch.lots)]
+    whole = keys.lots.numel() == PUBLIC * mine.batch.lots
+    if not whole or not all(map(is_key, [in_hex(keys.channel), *lots])):
         raise PrivacyError(f"Owner {owner} sent keys that cannot be used. Nothing was sent.")
 
 
-def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
+def signatures_in(answered: Answered) -> dict[tuple[int, OwnerId], str]:
+    """The signatures that come with a list of owners, by sum and owner."""
+    places = [tuple(map(int, name.split("/"))) for name in answered.signed.split()]
+    found = [in_raw(row).hex() for row in answered.before]
+    return {(number, i): one for (number, i), one in zip(places, found, strict=False)}
+
+
+def check_stories(mine: Masks, lot: int, before: Mapping[tuple[int, OwnerId], str]) -> None:
     """Refuse to continue if the server gave others another list of owners for the last sum."""
     last = max((one for one in mine.told if one < lot), default=None)
     if last is None:
         return
-    places = {tuple(map(int, name.split("/"))): one for name, one in before.items()}
-    listed = {i: signature for (number, i), signature in places.items() if number == last}
+    listed = {i: signature for (number, i), signature in before.items() if number == last}
     if len(listed) < threshold_of(len(mine.signers)):
         raise PrivacyError(
             f"Only {len(listed)} owners signed who was in sum {last}; more are required. "
@@ -211,8 +223,8 @@ def check_stories(mine: Masks, lot: int, before: Mapping[str, str]) -> None:
             )
 
 
-def box_of(text: str) -> bytes:
-    """A sealed box; what is none becomes one that cannot be opened."""
+def in_hex(text: str) -> bytes:
+    """A key as bytes; none if it is not written as one."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -227,6 +239,11 @@ def reach_of(members: Collection[OwnerId]) -> int:
 def seed_of(members: Mapping[OwnerId, Keys]) -> bytes:
     """The seed of the circle: all keys, so that nobody can choose it."""
     return "".join(members[i].channel for i in sorted(members)).encode()
+
+
+def held_by(around: Mapping[OwnerId, Sequence[OwnerId]], holder: OwnerId) -> list[OwnerId]:
+    """Whose shares an owner holds: those that have it as a neighbor, and itself."""
+    return [i for i in sorted(around) if holder == i or holder in around[i]]
 
 
 def holders_of(around: Mapping[OwnerId, Sequence[OwnerId]], owner: OwnerId) -> list[OwnerId]:

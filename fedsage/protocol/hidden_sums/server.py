@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import ceil
 from typing import Any, TypeVar
 
+from fedsage.config import Config
 from fedsage.errors import Absent, ConfigError, ProtocolError
 from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, threshold_of
 from fedsage.privacy.masks import masked
+from fedsage.privacy.sums import Whole
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.hidden_sums.integers import whole_numbers, with_points
+from fedsage.protocol.hidden_sums.integers import in_raw, whole_numbers, with_points
 from fedsage.protocol.hidden_sums.masks import about, checksum_of, lot_key
 from fedsage.protocol.hidden_sums.messages import (
-    Answered,
     Batch,
     Boxes,
     Keys,
@@ -22,8 +24,10 @@ from fedsage.protocol.hidden_sums.messages import (
     State,
     Voucher,
 )
+from fedsage.protocol.hidden_sums.messages import answered as told
 from fedsage.protocol.hidden_sums.owner import (
     give_shares,
+    held_by,
     hold_shares,
     holders_of,
     make_keys,
@@ -35,7 +39,8 @@ from fedsage.protocol.hidden_sums.owner import (
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed
 
-LOTS = 32  # sums that keys are made for at a time
+LOTS = 64  # sums that keys are made for at a time, at most
+BESIDES = 12  # sums of a run besides those of its rounds
 RETRY = 4  # sums after which an owner that was absent gets keys, if it is back
 TRIES = 3
 WITHOUT_KEYS = "it was absent when the keys for sums were made"
@@ -48,15 +53,19 @@ class HiddenSums:
     Args:
         exchange: Used to ask owners.
         run: The name of the run.
+        config: Its settings, from which follows how many sums there will be.
     """
 
-    def __init__(self, exchange: Exchange, run: str) -> None:
+    def __init__(self, exchange: Exchange, run: str, config: Config) -> None:
         self.exchange, self.run = exchange, run
+        self.lots = lots_for(2 * config.classifier.rounds_c + BESIDES)
         self.keys: Mapping[OwnerId, Keys] = {}
         self.around: Mapping[OwnerId, Sequence[OwnerId]] = {}
         self.able: Collection[OwnerId] = ()  # owners with keys and with the others' shares
         self.first, self.next = -1, 0
-        self.signed: dict[OwnerId, dict[str, str]] = {}  # by owner: signatures of its last sums
+        self.signed: dict[
+            OwnerId, dict[str, Whole]
+        ] = {}  # by owner: signatures of its last sums
         self.bound: dict[str, str] = {}  # what all owners were told, by procedure
 
     def sum(
@@ -120,7 +129,7 @@ class HiddenSums:
         """Make new keys when they run out or absent owners return."""
         age = self.next - self.first
         absent = age >= RETRY and set(asked) - set(self.able)
-        if self.first < 0 or age + sums > LOTS or absent:
+        if self.first < 0 or age + sums > self.lots or absent:
             self.make_batch()
 
     def make_batch(self) -> None:
@@ -128,7 +137,7 @@ class HiddenSums:
         exchange, asked = self.exchange, list(self.exchange.owners)
         for _ in range(TRIES):
             number = max(self.next, self.first + 1)
-            batch = Batch(number, LOTS)
+            batch = Batch(number, self.lots)
             keys = exchange.ask(make_keys, dict.fromkeys(asked, batch), Open)
             members = Members({str(i): one for i, one in keys.items()})
             boxes = exchange.ask(share_secrets, dict.fromkeys(keys, members), Sealed)
@@ -144,8 +153,7 @@ class HiddenSums:
 
     def opened(self, total: M, lot: int, answered: Sequence[OwnerId], what: str) -> M:
         """A sum without its masks; ``what`` it is over is part of their keys."""
-        here = {str(i): True for i in answered}
-        asked = {i: Answered(lot, here, self.signed.get(i, {})) for i in answered}
+        asked = {i: told(lot, answered, self.signed.get(i, {})) for i in answered}
         needed = threshold_of(len(self.keys))
         shares = self.exchange.ask(give_shares, asked, Open, needed)
         signed = {f"{lot}/{i}": one.signature for i, one in shares.items()}
@@ -163,25 +171,30 @@ class HiddenSums:
         what: str,
     ) -> tuple[list[bytes], list[bytes]]:
         """The seeds of the masks that were added to a sum, and of those subtracted."""
-        own = {i: one.own for i, one in shares.items()}
-        keys = {i: one.keys for i, one in shares.items()}
-        plus = [derived(in_bytes(self.secret_of(j, own)), "own mask") for j in answered]
+        given = {i: self.by_owner(i, one) for i, one in shares.items()}
+        plus = [derived(in_bytes(self.secret_of(j, given)), "own mask") for j in answered]
         minus: list[bytes] = []
         for gone in set(self.keys) - set(answered):
-            secret = self.secret_of(gone, keys)
+            secret = self.secret_of(gone, given)
             for j in set(self.around[gone]) & set(answered):
                 public = lot_key(self.keys[j], lot - self.first)
                 seed = agreed(secret, public, what)
                 (plus if j < gone else minus).append(seed)
         return plus, minus
 
-    def secret_of(self, owner: OwnerId, told: Mapping[OwnerId, Mapping[str, str]]) -> int:
+    def by_owner(self, holder: OwnerId, shares: Shares) -> dict[OwnerId, int]:
+        """The shares that an owner sent, by whose they are; none if it sent another number."""
+        of = held_by(self.around, holder)
+        found = [int.from_bytes(in_raw(row), "big") for row in shares.shares]
+        return dict(zip(of, found, strict=True)) if len(of) == len(found) else {}
+
+    def secret_of(self, owner: OwnerId, given: Mapping[OwnerId, Mapping[OwnerId, int]]) -> int:
         """A secret of an owner, from the shares that its neighbors sent."""
         holders = holders_of(self.around, owner)
         found = {
-            place: int(told[i][str(owner)], 16)
+            place: given[i][owner]
             for place, i in enumerate(holders)
-            if i in told and str(owner) in told[i]
+            if owner in given.get(i, {})
         }
         needed = threshold_of(len(holders), len(self.keys))
         if len(found) < needed:
@@ -191,6 +204,11 @@ class HiddenSums:
                 "gone. Use the same command with --resume when they are back."
             )
         return joined(found, len(holders), needed)
+
+
+def lots_for(sums: int) -> int:
+    """The size of batches for that many sums: as few batches as can be, and none half used."""
+    return ceil(sums / ceil(sums / LOTS))
 
 
 def boxes_for(owner: OwnerId, boxes: Mapping[OwnerId, Boxes]) -> Boxes:

@@ -4,7 +4,8 @@
     python benchmarks/masks.py --datasets pubmed --levels sums private
 
 For each dataset: seconds of a round, bytes up and down, and their ratios, the second level to
-the first. Both run in turn on the same machine, so that what else it does falls on both.
+the first. Both run in turn on the same machine, so that what else it does falls on both. Both
+mend by copies: what ``best`` mends by depends on the level.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def costs(dataset: str, owners: int, rounds: int, level: str) -> dict[str, float
         program = str(Path(sys.executable).with_name("fedsage"))
         command = [
             program, "federation", "try", "--dataset", dataset, "--owners", str(owners),
-            "--set", f"classifier.rounds_c={rounds}", "--privacy", level, "--out", str(out),
+            "--method", "fedsage+copy", "--set", f"classifier.rounds_c={rounds}",
+            "--privacy", level, "--out", str(out),
             "--json",
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)

@@ -3,8 +3,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
 
 import fedsage
 from fedsage.cli.given_settings import read_assignments, read_toml
@@ -199,3 +202,26 @@ def test_no_default_of_a_setting_is_written_twice(source: Path) -> None:
 def test_what_no_machine_could_do_or_nobody_could_mean_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="Setting '"):
         load_config(read_assignments([text]))
+
+
+def limits_of(field: FieldInfo) -> set[str]:
+    """Which limits a setting has: below, above."""
+    found, kinds = [*field.metadata], [field.annotation]
+    while kinds:
+        kind = kinds.pop()
+        for one in getattr(kind, "__metadata__", ()):
+            found += getattr(one, "metadata", [one])
+        kinds += [one for one in get_args(kind) if not isinstance(one, str | int)]
+    below = any(isinstance(one, Ge | Gt) for one in found)
+    above = any(isinstance(one, Le | Lt) for one in found)
+    return {word for word, there in (("below", below), ("above", above)) if there}
+
+
+def test_every_number_has_limits_in_process_too() -> None:
+    """What would take all memory, or no end, is refused before anything is done."""
+    free = {"run.seed", "synthetic.seed", "traffic.bits"}  # any number; one of two
+    for section, part in Config.model_fields.items():
+        for name, field in part.annotation.model_fields.items():  # type: ignore[union-attr]
+            is_number = not isinstance(field.default, bool | str)
+            if is_number and f"{section}.{name}" not in free:
+                assert limits_of(field) == {"below", "above"}, f"{section}.{name}"

@@ -14,6 +14,7 @@ OrNone: TypeAlias = Annotated[int, Field(ge=0, le=10**5)]
 Batch: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]  # may be everything
 Threads: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 Weight: TypeAlias = Annotated[float, Field(ge=0, le=10**6)]  # of a term of a loss
+Rate: TypeAlias = Annotated[float, Field(gt=0, le=1000)]  # of learning
 Head: TypeAlias = Literal["relu", "l2", "direct"]
 Norm: TypeAlias = Literal["none", "l2", "layer"]
 OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from fedsage.config.kinds import (
     Batch,
@@ -12,6 +12,7 @@ from fedsage.config.kinds import (
     Layers,
     OrNone,
     Output,
+    Rate,
     Rounds,
     Section,
     Weight,
@@ -47,7 +48,7 @@ class NeighGenConfig(Section):
     local_steps: Draw = Field(
         1, description="steps of an owner in a round; the first with others' gradients"
     )
-    eta: PositiveFloat = Field(1e-3, description="learning rate of Adam")
+    eta: Rate = Field(1e-3, description="learning rate of Adam")
     alpha: Weight = Field(1.0, description="weight of the others' gradients, Eq. (6)")
     lambda_d: Weight = Field(1.0, description="weight of the degree loss, Eq. (4)")
     lambda_f: Weight = Field(1.0, description="weight of the feature loss, Eq. (4)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from fedsage.config.kinds import (
     Batch,
@@ -15,6 +15,7 @@ from fedsage.config.kinds import (
     Norm,
     OptimizerName,
     OrNone,
+    Rate,
     Rounds,
     Section,
     Threads,
@@ -64,7 +65,7 @@ class ClassifierConfig(Section):
         1, description="steps in an epoch: with few nodes, smaller batches, down to 16 nodes"
     )
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
-    eta: PositiveFloat = Field(1e-3, description="learning rate")
+    eta: Rate = Field(1e-3, description="learning rate")
     optimizer: OptimizerName = Field("adam", description="of the classifier")
     weight_decay: Weight = Field(0.0, description="weight decay; L2 penalty in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(

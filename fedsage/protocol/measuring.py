@@ -80,10 +80,10 @@ def scores(owner: DataOwner, view: View, nodes: NodeIds) -> Logits:
 
 
 def nodes_for(owner: DataOwner, question: str, nodes: NodeIds) -> NodeIds:
-    """The nodes to answer about: none if it was asked before, or φ may be anybody's."""
-    told = question in owner.measured
+    """The nodes to answer about: none if few, or asked before, or φ may be anybody's."""
+    told, few = question in owner.measured, len(nodes) < owner.fewest
     owner.measured.add(question)
-    return nodes[:0] if told or owner.foreign else nodes
+    return nodes[:0] if told or few or owner.foreign else nodes
 
 
 def strange_likelihoods(

@@ -143,6 +143,7 @@ class DataOwner:
         self.term: LocalTerm | None = None  # what a method adds to each step
         self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
+        self.fewest = 0  # nodes; it counts no answers for fewer
         self.measured: set[str] = set()  # questions about answers, each answered once
         self.scored, self.updates = 0, 1  # how often φ was scored, and may be
         self.sum_masks: Masks | None = None  # where sums are hidden
@@ -238,7 +239,8 @@ class DataOwner:
     def test_classifier(self, ask: Ask) -> Hits:
         """How many of the owner's test nodes φ gets right on its graph; answered only once."""
         told, self.tested = self.tested, True
-        return NO_HITS if told or self.foreign else self.hits(self.split.test)
+        few = len(self.split.test) < self.fewest
+        return NO_HITS if told or few or self.foreign else self.hits(self.split.test)
 
     def trained_on(self, t: int) -> dict[str, Graph]:
         """The graphs that an epoch of round t trains on, by the name of their stream."""

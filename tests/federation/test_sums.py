@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,29 @@ def test_nobody_s_number_of_nodes_is_told(
     assert {one.nodes for one in told} == {nodes} and {one.weight for one in told} == {0.0}
     sizes = [site.owned.num_nodes for site in everyone]
     assert min(sizes) > 32
+
+
+@pytest.mark.slow
+def test_owners_with_few_test_nodes_tell_nothing_about_them(
+    sites: Make, tmp_path: Path
+) -> None:
+    """Not even all together: then the run has no accuracy on test nodes."""
+    found = []
+    for few in (0, 1, 3):
+        everyone = sites()
+        for site in everyone[:few]:
+            rules = {**site.policy.rules, "fewest.test_nodes": 10**6}
+            site._policy = replace(site.policy, rules=rules)
+        folder, engine = tmp_path / str(few), SiteEngine(everyone)
+        for site in everyone:
+            site.runs = folder / site.name
+        found.append(
+            serve(sums_for("fedsage"), engine, NAMES, "r", "1.0", folder / "s", ignore_event)
+        )
+    assert len({one.record.model_sha256 for one in found}) == 1
+    every, some, none = [one.record.accuracy["local"] for one in found]
+    assert every is not None and some is not None and every != some
+    assert not none
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from fedsage.protocol.measuring import (
     wrong_counts,
     wrong_likelihoods,
 )
+from fedsage.protocol.messages import Ask
 from fedsage.protocol.owner import DataOwner
 from fedsage.rng import generator
 from fedsage.runs.accuracy import at_owners
@@ -137,6 +138,16 @@ def test_strange_counts_are_refused(graph: Graph, owners: Partition) -> None:
     assert "other bins" in str(wrong_counts(more, total))
     fewer = AnswerCounts(counts.confusion * 0, counts.count, counts.right, counts.confidence)
     assert "do not add up" in str(wrong_counts(fewer, total))
+
+
+def test_an_owner_with_few_nodes_counts_nothing(graph: Graph, owners: Partition) -> None:
+    (owner, *_), _ = set_up(graph, owners)
+    count = len(owner.split.test)
+    for fewest, total in ((count + 1, 0), (count, count)):
+        owner.fewest, owner.tested = fewest, False
+        owner.measured.clear()
+        assert owner.test_classifier(Ask(0)).total == total
+        assert int(count_answers(owner, Query("plain")).confusion.sum()) == total
 
 
 def test_counts_of_a_few_nodes_are_hidden_and_silent_classes_named() -> None:

@@ -53,6 +53,8 @@ delta = 1e-5
 # What leaves is a sum or a mean over your nodes. Over few nodes it would reveal single ones.
 training_nodes = 50
 validation_nodes = 30
+# With fewer test nodes than this you take part, but nothing is told about them.
+test_nodes = 8
 # Owners that a run must have, and must keep if some fail. With two, each can work out what
 # the other sent.
 owners = 2

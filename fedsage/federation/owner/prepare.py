@@ -54,6 +54,7 @@ def new_owner(site: Site, graph: Graph) -> DataOwner:
     """The owner that trains, with what it keeps secret."""
     owner: DataOwner = site.method.owner(site.index, graph, site.split, site.plan)
     owner.seed = with_secret(site.plan.seed, site.secret)
+    owner.fewest = site.policy.rules["fewest.test_nodes"]
     if site.door.masks is not None:
         owner.sum_masks = site.door.masks
     if site.method.way(site.plan.config.mends_by).abroad:

@@ -21,6 +21,7 @@ from fedsage.protocol.hidden_sums.messages import Voucher
 from fedsage.protocol.messages import Classifier, message
 from fedsage.protocol.owner import DataOwner
 
+MOST_TRIED = 12  # rounds of a run that an owner takes part in more than once
 CLASSIFIER = "the classifier"  # what it is that owners follow, as they call it
 
 
@@ -99,6 +100,13 @@ class Trust:
             raise PrivacyError(
                 f"Round {common.t} was asked for again (try {turn.again}), but this owner took "
                 "no part in the sum that is said to be the cause. Nothing was sent."
+            )
+        masks = self.owner.sum_masks
+        before = masks.remembered.tried_again if masks else set()
+        if len([one for one in before if not one.endswith(f" {common.t}")]) >= MOST_TRIED:
+            raise PrivacyError(
+                f"Round {common.t} was asked for again, and so were {MOST_TRIED} others. An "
+                "owner that spoils sums is left out after a few. Nothing was sent."
             )
         check_sum(self.secrets[0], self.what, common, turn.cause)
         if discord(common, turn.cause) is None:

@@ -39,6 +39,7 @@ from fedsage.protocol.procedures import Summed, in_sums
 from fedsage.protocol.server import Rule, average
 
 FEWEST = 3  # owners in a sum: of two, each could subtract its own part
+SEARCHES = 6  # rounds in which somebody is searched for: owners agree to twice as many
 STRIKES = 3  # rounds that an owner spoils before it is left out without a search
 CLEARLY = 0.15  # how much the mean cosine must differ without an owner to blame it
 Try = tuple[Change, Sequence[OwnerId], int]  # a sum, who is in it, the number of the try
@@ -179,6 +180,7 @@ class Search:
 
     exchange: Exchange
     strikes: Counter[OwnerId] = field(default_factory=Counter)
+    searched: int = 0  # rounds so far
 
     @property
     def left_out(self) -> list[OwnerId]:
@@ -190,6 +192,9 @@ class Search:
     ) -> Try:
         """A sum of the round without whoever spoils it; the given one if that is nobody."""
         suspects, size, again = self.in_order(added), self.spare(added), 0
+        self.searched += 1
+        if self.searched > SEARCHES:
+            size = 0
         with_all, found = accord_of(common, total), total
         while size:
             for group in [suspects[k : k + size] for k in range(0, len(suspects), size)]:

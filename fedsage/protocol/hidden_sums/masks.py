@@ -12,7 +12,7 @@ from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import PUBLIC, agreed, derived, in_bytes
 from fedsage.privacy.masks import masked
 from fedsage.protocol.hidden_sums.integers import in_raw, whole_numbers
-from fedsage.protocol.hidden_sums.memory import Remembered
+from fedsage.protocol.hidden_sums.memory import AGAIN, Remembered
 from fedsage.protocol.hidden_sums.messages import NO_BATCH, Batch, Keys, Voucher
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.procedures import Procedure
@@ -121,7 +121,7 @@ def question_of(procedure: Procedure[Any, Any, Any], request: Any) -> str:
     if not procedure.rounds:
         return procedure.name
     again = getattr(procedure.alike(request), "again", 0)  # another try is drawn anew
-    return f"{procedure.name} {request.t}" + (f", try {again}" if again else "")
+    return f"{procedure.name} {request.t}" + (f"{AGAIN}{again}" if again else "")
 
 
 def about(

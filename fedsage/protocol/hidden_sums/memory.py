@@ -16,6 +16,7 @@ from fedsage.files import write_json
 from fedsage.protocol.messages import OwnerId
 
 FILE = "sums.json"
+AGAIN = ", try "  # in the name of a sum that is another try of a round
 
 
 @dataclass(slots=True)
@@ -38,6 +39,11 @@ class Remembered:
     def check_sum(self, question: str, owners: Sequence[OwnerId]) -> None:
         """Refuse to open a sum that differs from an earlier one only in who is in it."""
         before = self.sums.get(question)
+        if sorted(owners) in self.tries_besides(question):
+            raise PrivacyError(
+                f"A sum over owners {sorted(owners)} was to be opened again ({question}): many "
+                "tries without the same owner would show what it adds. Nothing was sent."
+            )
         if before is not None and before != sorted(owners):
             raise PrivacyError(
                 f"A sum over owners {sorted(owners)} was to be opened ({question}), but the "
@@ -48,6 +54,17 @@ class Remembered:
         if before is None:
             self.sums[question] = sorted(owners)
             self.save()
+
+    def tries_besides(self, question: str) -> list[list[OwnerId]]:
+        """Who was in other tries of the same round, if this is another try."""
+        first, again, _ = question.partition(AGAIN)
+        same = [one for one in self.sums if one.startswith(f"{first}{AGAIN}")] if again else []
+        return [self.sums[one] for one in same if one != question]
+
+    @property
+    def tried_again(self) -> set[str]:
+        """The rounds that had more than one try."""
+        return {one.partition(AGAIN)[0] for one in self.sums if AGAIN in one}
 
     def know(self, state: str, checksum: str) -> None:
         """Remember that this owner computed a state from sums that it could check."""

@@ -223,6 +223,17 @@ def is_had_again(server: Hostile, turn: Turn) -> bool:
     return found.count == len(server.others)
 
 
+def training_begun_again(server: Hostile) -> bool:
+    """All begin anew with a step of another size: hits of one classifier after the other."""
+    first = replace(news_of(server.common), t=0, weight=2 * server.common.weight)
+    server.exchange.sum(receive_change, first)
+    held = follower(server.engine.data_owners[VICTIM]).held(0)
+    total = server.exchange.sum(local_change_c, server.turn(held))
+    guide = guide_of(held, total)
+    news = news_of(next_state(held, total, guide), total, guide)
+    return bool(server.exchange.sum(receive_change, news).total)
+
+
 Trick: TypeAlias = Callable[[Hostile], bool]
 TRICKS: tuple[Trick, ...] = (
     others_are_numbed,
@@ -236,6 +247,7 @@ TRICKS: tuple[Trick, ...] = (
     all_get_a_sum_that_nobody_added_to,
     the_round_again_without_cause,
     the_round_again_for_a_made_up_cause,
+    training_begun_again,
 )
 ATTEMPT = Attempt(
     "singling-out",

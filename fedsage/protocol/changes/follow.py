@@ -115,6 +115,11 @@ class Trust:
                 "sent."
             )
 
+    def check_first(self) -> None:
+        """Refuse to begin again: every start would give more sums and hits of the same data."""
+        if self.proved >= 0:
+            raise PrivacyError(f"Training of {self.what} was to begin again. Nothing was sent.")
+
     def start(self, common: Common, state: str) -> None:
         """Refuse to train from another state than the server says that all hold."""
         if self.owner.sum_masks is not None and state != checksum_of(common):
@@ -166,6 +171,7 @@ class Follower:
     common: Common | None = None
     kept: tuple[int, Parameters, bool] = (-1, {}, False)  # when φ was best, and that φ
     checked: bool = False  # whether φ follows from sums that this owner could check
+    scored: int = 0  # after how many rounds φ was last scored
     trust: Trust = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,6 +200,7 @@ class Follower:
             common = unpacked(plan.config, Classifier(news.phi, news.memory))
             self.trust.accept(common, news)
         elif news.t == 0:
+            self.trust.check_first()
             common = first_common(plan, news.owners, news.weight)
         else:  # the end: only φ, for queries
             phi, self.checked = (news.phi, False) if news.phi else self.recalled(news.t, before)

@@ -224,5 +224,7 @@ def receive_change(owner: DataOwner, news: News) -> Hits:
     mine = follower(owner)
     mine.take(news)
     owner.foreign = owner.sum_masks is not None and not mine.checked
-    scored = mine.checked and news.total.count > 0
-    return owner.hits(owner.split.val) if scored else NO_HITS
+    if not mine.checked or not news.total.count or news.t <= mine.scored:
+        return NO_HITS
+    mine.scored = news.t
+    return owner.hits(owner.split.val)

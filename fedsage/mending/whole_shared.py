@@ -111,6 +111,7 @@ class SharedFollower:
             self.trust.accept(common, news)
             self.common = common
         else:
+            self.trust.check_first()
             self.common = first_theta(plan, news.owners)
         return self.common
 

@@ -88,6 +88,28 @@ def joined(shares: Mapping[int, int], people: int, threshold: int) -> int:
     return int(shamirs.interpolate(points, threshold=threshold))
 
 
+def fitting(shares: Mapping[int, int], people: int, threshold: int) -> dict[int, int]:
+    """Those shares that belong to one secret; at most one may be wrong.
+
+    Of as many as are needed, nobody can tell whether one is wrong; of one more, not which.
+    """
+    if agree(shares, people, threshold):
+        return dict(shares)
+    for place in shares:
+        rest = {one: value for one, value in shares.items() if one != place}
+        if len(rest) > threshold and agree(rest, people, threshold):
+            return rest
+    raise PrivacyError("Shares of a secret do not fit together.")
+
+
+def agree(shares: Mapping[int, int], people: int, threshold: int) -> bool:
+    """Whether the first shares and the last ones, enough of each, give the same secret."""
+    ordered = sorted(shares.items())
+    ends = (dict(ordered[:threshold]), dict(ordered[-threshold:]))
+    first, last = (joined(some, people, threshold) for some in ends)
+    return first == last
+
+
 def sealed(key: bytes, text: bytes, about: str) -> bytes:
     """The text encrypted for the other holder of the key."""
     nonce = secrets.token_bytes(NONCE)

@@ -20,13 +20,19 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.models.parameters import sha256_of
-from fedsage.privacy.keys import SIZE, circle, in_bytes, joined, split, threshold_of
+from fedsage.privacy.keys import SIZE, circle, in_bytes, joined, sealed, split, threshold_of
 from fedsage.privacy.masks import masked
 from fedsage.privacy.proof import PRIME, proof_of
 from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
-from fedsage.protocol.hidden_sums.integers import in_raw, leaves_of, whole_numbers, with_points
-from fedsage.protocol.hidden_sums.messages import Batch, Members, Voucher, answered
+from fedsage.protocol.hidden_sums.integers import (
+    in_numbers,
+    in_raw,
+    leaves_of,
+    whole_numbers,
+    with_points,
+)
+from fedsage.protocol.hidden_sums.messages import Batch, Boxes, Members, Voucher, answered
 from fedsage.protocol.hidden_sums.owner import (
     give_shares,
     hold_shares,
@@ -307,6 +313,24 @@ def test_a_box_that_was_altered_is_refused(graph: Graph, owners: Partition) -> N
         hold_shares(masks[0], replace(boxes[0], boxes=first))
 
 
+def test_shares_that_are_too_few_or_not_for_all_are_refused(
+    graph: Graph, owners: Partition
+) -> None:
+    """An owner that leaves somebody out, or sends half of what is needed, is named."""
+    setup = set_up(graph, owners, "classes", "sums", "low-rank")
+    exchange = hidden(setup)
+    masks = members_of(exchange)
+    keys = Members({str(i): make_keys(one, Batch(0, 2)) for i, one in masks.items()})
+    boxes = {i: share_secrets(one, keys) for i, one in masks.items()}
+    few = Boxes({"1": boxes[0].boxes["1"]})
+    refused = exchange.guard.refusals(share_secrets, {0: keys}, {0: few}, setup.plan)
+    assert refused == {0: "shares that are not for all other owners"}
+    assert not exchange.guard.refusals(share_secrets, {0: keys}, {0: boxes[0]}, setup.plan)
+    half = in_numbers(sealed(masks[1].key(0), bytes(SIZE), "from 1 to 0"))
+    with pytest.raises(PrivacyError, match="Owner 1 sent shares that cannot be used"):
+        hold_shares(masks[0], Boxes({"1": half, "2": boxes[2].boxes["0"]}))
+
+
 def test_nothing_is_masked_before_owners_have_a_secret_in_common(
     graph: Graph, owners: Partition
 ) -> None:
@@ -424,6 +448,33 @@ def many_owners(count: int, how: str) -> Setup:
     graph = synthetic(nodes=40 * count, classes=3, features=40, words=6.0, topicality=0.6)
     parts = partition(graph, count, "random", 0)
     return set_up(graph, parts, how, "sums", "low-rank")
+
+
+class Lying(Vanishing):
+    """Owner 4 sends shares that are not those it holds."""
+
+    def carry(self, procedure: Any, requests: Any, lot: int | None = None) -> Any:
+        replies = super().carry(procedure, requests, lot)
+        if procedure is give_shares and 4 in replies:
+            replies[4] = replace(replies[4], shares=torch.flip(replies[4].shares, (0, 1)))
+        return replies
+
+
+@pytest.mark.parametrize("count", [5, 7])
+def test_who_sends_wrong_shares_is_named(count: int) -> None:
+    """With two more than are needed the sum is right nevertheless."""
+    setup = many_owners(count, "classes")
+    engine = Lying(owners_of(setup))
+    exchange = Exchange(engine, setup.plan)
+    hide_sums(exchange, engine)
+    if threshold_of(count) + 1 == count:
+        with pytest.raises(ProtocolError, match="sent a wrong one: 0, 1, 2, 3, 4"):
+            exchange.sum(count_class_links, Ask(0))
+        return
+    total = exchange.sum(count_class_links, Ask(0)).count
+    own = [count_class_links(one, Ask(0)) for one in owners_of(setup)]
+    assert torch.equal(total, add_up(own).count)
+    assert {miss.owner for miss in exchange.misses} == {4}
 
 
 STEPS = [

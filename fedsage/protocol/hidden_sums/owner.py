@@ -94,6 +94,11 @@ def make_keys(mine: Masks, batch: Batch) -> Keys:
     phase="evaluation",
     uses=Sealed,
     shapes=lambda plan: {"boxes": Each(Ints((None,)))},
+    check=lambda plan, owner, members, reply: (
+        None
+        if {*reply.boxes} == {*members.keys} - {str(owner)}
+        else "shares that are not for all other owners"
+    ),
     leaves="For hidden sums: shares of the secrets of your masks, each readable by one owner.",
     when=in_sums,
     private="no data",
@@ -136,6 +141,9 @@ def hold_shares(mine: Masks, boxes: Boxes) -> Held:
     for name, box in boxes.boxes.items():
         i = int(name)
         mine.shares[i] = unsealed(mine.key(i), in_raw(box), f"from {i} to {mine.owner}")
+        secrets = 2 * mine.batch.lots if mine.owner in holders_of(mine.around, i) else 0
+        if len(mine.shares[i]) != SIZE * (1 + secrets):
+            raise PrivacyError(f"Owner {i} sent shares that cannot be used. Nothing was sent.")
     if set(mine.shares) != set(mine.members):
         raise PrivacyError("Not all members of the batch sent their shares. Nothing was sent.")
     parts = b"".join(mine.shares[i][:SIZE] for i in sorted(mine.shares))

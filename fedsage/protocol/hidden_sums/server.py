@@ -7,8 +7,17 @@ from math import ceil
 from typing import Any, TypeVar
 
 from fedsage.config import Config
-from fedsage.errors import Absent, ConfigError, ProtocolError
-from fedsage.privacy.keys import agreed, circle, derived, in_bytes, joined, threshold_of
+from fedsage.errors import Absent, ConfigError, PrivacyError, ProtocolError
+from fedsage.privacy.keys import (
+    PRIME,
+    agreed,
+    circle,
+    derived,
+    fitting,
+    in_bytes,
+    joined,
+    threshold_of,
+)
 from fedsage.privacy.masks import masked
 from fedsage.privacy.sums import Whole
 from fedsage.protocol.engine import Miss
@@ -185,7 +194,7 @@ class HiddenSums:
     def by_owner(self, holder: OwnerId, shares: Shares) -> dict[OwnerId, int]:
         """The shares that an owner sent, by whose they are; none if it sent another number."""
         of = held_by(self.around, holder)
-        found = [int.from_bytes(in_raw(row), "big") for row in shares.shares]
+        found = [int.from_bytes(in_raw(row), "big") % PRIME for row in shares.shares]
         return dict(zip(of, found, strict=True)) if len(of) == len(found) else {}
 
     def secret_of(self, owner: OwnerId, given: Mapping[OwnerId, Mapping[OwnerId, int]]) -> int:
@@ -203,7 +212,24 @@ class HiddenSums:
                 f"{self.exchange.engine.name_of(owner)}, but {needed} are needed: too many are "
                 "gone. Use the same command with --resume when they are back."
             )
-        return joined(found, len(holders), needed)
+        return joined(self.right_shares(owner, found, holders, needed), len(holders), needed)
+
+    def right_shares(
+        self, owner: OwnerId, found: Mapping[int, int], holders: Sequence[OwnerId], needed: int
+    ) -> dict[int, int]:
+        """The shares that fit together; names who sent another one."""
+        names = {place: self.exchange.engine.name_of(holders[place]) for place in found}
+        try:
+            right = fitting(found, len(holders), needed)
+        except PrivacyError:
+            raise ProtocolError(
+                f"Shares of the mask of owner {self.exchange.engine.name_of(owner)} do not fit "
+                f"together. One of these owners sent a wrong one: {', '.join(names.values())}."
+            ) from None
+        for place in found.keys() - right.keys():
+            why = "a share of a mask that does not fit the others'"
+            self.exchange.misses.append(Miss(holders[place], give_shares.name, why))
+        return right
 
 
 def lots_for(sums: int) -> int:

@@ -9,6 +9,7 @@ from functools import reduce
 from jaxtyping import Float
 from torch import Tensor
 
+from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.impair import num_hidden
 from fedsage.mending.generator import (
@@ -173,8 +174,11 @@ def check_batches(plan: Plan) -> None:
     """Refuse batches that other owners would refuse in the first round."""
     check_generator(plan)
     gen = plan.config.neighgen
-    if in_sums(plan.config):
-        check_seal(len(plan.nodes), gen.partners)
+    if in_sums(plan.config) and len(plan.nodes) < FEWEST:
+        raise ConfigError(
+            f"NeighGen's exchange can be hidden among {FEWEST} owners or more, and there are "
+            f"{len(plan.nodes)}. Use another way (mend.how), or --privacy open."
+        )
     for i, nodes in enumerate(plan.nodes):
         hidden = num_hidden(nodes, gen.hide_ratio)
         batch = min(gen.batch_size, nodes - hidden)
@@ -187,18 +191,14 @@ def check_batches(plan: Plan) -> None:
             )
 
 
-def check_seal(owners: int, partners: int) -> None:
-    """Refuse a hidden exchange in which an owner would see the gradient of a single other."""
-    if owners < FEWEST:
-        raise ConfigError(
-            f"NeighGen's exchange can be hidden among {FEWEST} owners or more, and there are "
-            f"{owners}. Use another way (mend.how), or --privacy open."
-        )
-    if partners:
-        raise ConfigError(
-            f"neighgen.partners is {partners}, but where sums are hidden all owners answer "
-            "each other. Use neighgen.partners=0, or --privacy open."
-        )
+def bared_by_partners(config: Config) -> str | None:
+    """With few partners, an owner could see the gradient of a single other."""
+    if not config.neighgen.partners:
+        return None
+    return (
+        f"neighgen.partners is {config.neighgen.partners}, but where sums are hidden all "
+        "owners answer each other. Use neighgen.partners=0, or --privacy open."
+    )
 
 
 def exchange_bytes(plan: Plan) -> int:
@@ -220,6 +220,7 @@ def exchange_bytes(plan: Plan) -> int:
     sections=("mend", "neighgen"),
     renew=for_new_nodes,
     continues="own",
+    bares=bared_by_partners,
     also=(exchange_in_whole_numbers.__module__, exchange_under_seal.__module__),
 )
 def by_neighgen(exchange: Exchange) -> None:

@@ -51,6 +51,11 @@ def nothing_to_refuse(plan: Plan) -> None:
     """For ways that are always possible."""
 
 
+def can_be_hidden(config: Config) -> str | None:
+    """For ways that are possible wherever sums are hidden."""
+    return None
+
+
 def little(plan: Plan) -> int:
     """For ways that exchange almost nothing."""
     return 0
@@ -71,6 +76,7 @@ class Way:
     abroad: bool
     renew: Renew | None
     continues: Continues
+    bares: Callable[[Config], str | None]
 
     @property
     def asks(self) -> dict[str, Procedure[Any, Any, Any]]:
@@ -93,6 +99,7 @@ def way_of_mending(
     abroad: bool = False,
     renew: Renew | None = None,
     continues: Continues = "nothing",
+    bares: Callable[[Config], str | None] = can_be_hidden,
 ) -> Callable[[Callable[[Exchange], None]], Callable[[Exchange], None]]:
     """Register the server's side of a way of mending.
 
@@ -108,11 +115,13 @@ def way_of_mending(
         renew: Makes neighbors for nodes that came after the run; without it they get none.
         continues: Whether a run can begin with the generators of an earlier one: each owner
             with its ``own``, or all with a ``common`` one.
+        bares: Why it cannot be hidden with these settings, and what to do; or None.
     """
 
     def register(mend: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         way = Way(
-            name, mend, rounds, check, carries, sections, truth, also, abroad, renew, continues
+            name, mend, rounds, check, carries, sections, truth, also, abroad, renew, continues,
+            bares,
         )  # fmt: skip
         WAYS.add(name, way, mend)
         return mend

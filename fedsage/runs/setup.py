@@ -200,6 +200,8 @@ def check_hidden(config: Config, way: Way) -> None:
             f"The rule '{config.classifier.aggregate}' compares owners' updates, which "
             "--privacy sums hides from the server. Use --aggregate mean, or --privacy open."
         )
+    if why := way.bares(config):
+        raise ConfigError(why)
     from fedsage.protocol.hidden_sums.messages import Note
     from fedsage.protocol.letters import Letters
 

@@ -153,6 +153,13 @@ def test_hidden_is_what_a_federation_is_if_nobody_says() -> None:
     full = config_for("fedsage", traffic={"how": "full"})
     assert with_level(full, said.append).privacy.level == "open"
     assert "will see each owner's replies" in said[0] and "traffic.how" in said[0]
+    few = {"traffic": traffic_of("low-rank")}
+    assert (
+        with_level(config_for("fedsage+neighgen", **few), said.append).privacy.level == "sums"
+    )
+    partners = config_for("fedsage+neighgen", neighgen={"partners": 1}, **few)
+    assert with_level(partners, said.append).privacy.level == "open"
+    assert "neighgen.partners is 1" in said[-1]
     two = config_for("fedsage", data={"owners": 2})
     assert with_level(two, said.append).privacy.level == "open"
     asked = config_for("fedsage", data={"owners": 2}, privacy=SUMS)

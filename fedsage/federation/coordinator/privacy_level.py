@@ -24,6 +24,11 @@ def with_level(config: Config, say: Callable[[str], None]) -> Config:
             "With two owners, each can subtract its own part from a sum and gets the other's: "
             "sums are hidden only from the server, not from the other owner."
         )
+    return at_level(config, level)
+
+
+def at_level(config: Config, level: str) -> Config:
+    """The settings with another privacy level."""
     privacy = config.privacy.model_copy(update={"level": level})
     return config.model_copy(update={"privacy": privacy})
 
@@ -34,7 +39,7 @@ def cannot_hide(config: Config) -> str | None:
         return "With two owners, hidden sums hide nothing from the other owner."
     _, way, _ = chosen_by_name(config)
     try:
-        check_hidden(config, way)
+        check_hidden(at_level(config, "sums"), way)
     except ConfigError as error:
         return str(error)
     return None

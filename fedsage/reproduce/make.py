@@ -9,7 +9,7 @@ from pathlib import Path
 from fedsage.errors import ConfigError, nearest
 from fedsage.files import write_atomically, write_json
 from fedsage.machine import commit, machine, versions
-from fedsage.reproduce import neighgen_figures, privacy, studies
+from fedsage.reproduce import links, neighgen_figures, privacy, studies
 from fedsage.reproduce.cells import Cell, FinishedCell, run_cells
 from fedsage.reproduce.figures import save_figure
 from fedsage.reproduce.rows import study_rows
@@ -50,12 +50,14 @@ STUDIES: dict[str, Study] = {
     "table-local-epochs": Study("Appendix, table on local epochs", studies.table_local_epochs),
     "gntk": Study("Sec. 6 and appendix: the generalization bound", neighgen_figures.gntk_bound),
     "privacy": Study("The open question at the end", privacy.privacy),
+    "links": Study("Sec. 3.1, if owners know their links", links.links),
 }  # fmt: skip
 
 
 DRAWN = {name for name in STUDIES if name.startswith("figure")} | {
     "gntk",
     "privacy",
+    "links",
 }  # end in a picture
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ from fedsage.config import load_config
 from fedsage.errors import ConfigError
 from fedsage.paper import paper_accuracy, paper_values
 from fedsage.reproduce import cells as cells_module
-from fedsage.reproduce.cells import Cell, Labels, fingerprint, run_cells
+from fedsage.reproduce import links
+from fedsage.reproduce.cells import Cell, FinishedCell, Labels, fingerprint, run_cells
 from fedsage.reproduce.figures import Panel, save_figure
 from fedsage.reproduce.make import STUDIES, Study, study_named
 from fedsage.reproduce.neighgen_figures import time_of
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 PROMISED = {
     "table-datasets", "table-main", "figure-alpha", "figure-hide-ratio", "figure-labels",
     "figure-curves", "figure-dgen", "table-fgen", "table-shared-neighgen", "table-batch-size",
-    "table-local-epochs", "gntk", "privacy",
+    "table-local-epochs", "gntk", "privacy", "links",
 }  # fmt: skip
 
 
@@ -237,3 +239,32 @@ def test_private_runs_are_paired_with_fedsage_plus_on_the_same_owners() -> None:
     found = {(row["M"], row["ε"], row["queries"]): row["difference"] for row in gaps.rows}
     assert found[10, 4.0, "at the owners"] == pytest.approx(-0.025)
     assert [len(points) for points in shown.panels[0].curves.values()] == [3, 3, 3, 3]
+
+
+def test_known_links_are_held_against_no_links_and_the_oracle() -> None:
+    options = Options(preset="best", seeds=2, datasets=("cora",))
+    wanted = links.cells(options)
+    assert {one.config.data.partition for one in wanted} == {"random"}
+    shares = {one.labels["known"] for one in wanted if one.labels["method"] == links.LINKS}
+    assert shares == {one.config.links.share for one in wanted} == set(links.SHARES)
+    right = {"fedsage": 0.7, "oracle": 0.9}  # the others are in between
+
+    def done(wanted: Sequence[Cell]) -> list[FinishedCell]:
+        return [
+            FinishedCell(one.labels, seed, "", "", {"accuracy": accuracy}, [])
+            for one in wanted
+            for seed in [one.config.run.seed]
+            for local in [right.get(str(one.labels["method"]), 0.8) + 0.01 * seed]
+            for accuracy in [{"global": 0.9, "local": local}]
+        ]
+
+    output = links.links(options, done)
+    rows = {(row["method"], row["known"]): row for row in output.tables[0].rows}
+    assert rows["fedsage", "0"]["local"] == "0.7050 ± 0.0071"
+    assert rows["fedsage", "0"]["gain, local"] == ""
+    assert rows["fedsage+links", "0.5"]["gain, local"] == "+10.00 ± 0.00"
+    assert rows["fedsage+links", "0.5"]["of the oracle's"] == "50%"
+    (panel,) = output.panels
+    assert panel.curves is not None
+    curve = panel.curves["FedSage+ by links"]
+    assert [round(y, 3) for _, y, _ in curve] == [0.705, 0.805, 0.805, 0.805, 0.805]

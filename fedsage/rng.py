@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 Stream: TypeAlias = np.random.Generator  # for code that draws and otherwise needs no NumPy
 GLOBAL_STREAM = Lock()  # torch has one stream for all threads
@@ -32,6 +33,14 @@ def number(seed: int, *path: str | int, size: int) -> int:
     """A number of ``size`` bytes that depends only on the seed and the path."""
     digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=size).digest()
     return int.from_bytes(digest, "big")
+
+
+def scrambled(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Numbers that look drawn, the same for the same ones: the last step of SplitMix64."""
+    z = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def with_secret(seed: int, secret: str) -> int:

@@ -4,8 +4,10 @@ Two parties j and k add up their rows for a receiver. If the rows are nearly equ
 twice that row, and neither j nor k can tell. So j puts one more mask on its part, and both give
 the receiver what takes it off only if their rows differ.
 
-Each row becomes ``TESTS`` short sketches: the signs of its products with random directions,
-some of which nearly equal rows have in common. For a test with sketches a and b, j and k share
+Each row becomes short sketches, some of which rows have in common that are alike. Those of
+numbers are the signs of products with random directions: nearly equal rows have one in common.
+Those of words are the first words in random orders (MinHash): rows have one in common if half
+of their words are, among all words of both. For a test with sketches a and b, j and k share
 random numbers r ≠ 0, s, w and w' modulo a prime. They send r·a + w and r·s·a + w', or the same
 with b. The differences are r·(a − b) and r·s·(a − b), whose ratio is s. If a = b both are zero
 and s stays hidden; if not, the first is a random number other than zero. So a receiver learns
@@ -14,8 +16,7 @@ s, or that a = b, and nothing else about the sketches. The mask is made of the s
 This is conditional disclosure of secrets for the predicate a ≠ b (Gertner, Ishai, Kushilevitz
 and Malkin, 1998), with keys that j and k have in common. Whoever has such a key and the numbers
 of the other one can compute the other one's sketches: a receiver who colludes with j or k. The
-sum of two rows is open to them anyway; of a larger one they learn more than they should, so
-only two of its owners lock it.
+sum of two rows is open to them anyway; of a larger one they learn more than they should.
 """
 
 from __future__ import annotations
@@ -24,20 +25,35 @@ from hashlib import sha256
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from fedsage.privacy.masks import stream
-from fedsage.rng import generator
-from fedsage.shapes import Array, NodeFeatures
+from fedsage.rng import generator, scrambled
+from fedsage.shapes import Array, NodeFeatures, SparseMatrix
 
 PRIME = np.uint64(2**61 - 1)
 TESTS, SIGNS = 16, 14  # rows with cosine .96 have a sketch in common with probability .99
-Field = UInt64[Array, "rows TESTS"]
-Locks = UInt64[Array, "rows 2 TESTS"]
+WORD_TESTS, WORDS = 128, 4  # those with half of their words, with probability .9997
+RANKS = 15  # bits of a word's place in an order
+Field = UInt64[Array, "rows tests"]
+Locks = UInt64[Array, "rows 2 tests"]
 
 
-def sketches(rows: NodeFeatures) -> Field:
-    """The sketches of each row; directions are the same for everybody."""
+def num_tests(width: int, words: int) -> int:
+    """How many sketches a row has that has words from that column on."""
+    return (TESTS if words else 0) + (WORD_TESTS if words < width else 0)
+
+
+def sketches(rows: NodeFeatures, words: int) -> Field:
+    """The sketches of each row; directions and orders are the same for everybody."""
+    found = [signs_of(rows)] if words else []
+    if words < rows.shape[1]:
+        found.append(first_words(csr_array(rows[:, words:])))
+    return np.concatenate(found, axis=1)
+
+
+def signs_of(rows: NodeFeatures) -> Field:
+    """On which side of some planes a row is, ``SIGNS`` planes at a time."""
     draws = generator(0, "directions of sketches")
     found = np.zeros((rows.shape[0], TESTS), np.uint64)
     for _ in range(SIGNS):
@@ -47,17 +63,32 @@ def sketches(rows: NodeFeatures) -> Field:
     return found
 
 
+def first_words(rows: SparseMatrix) -> Field:
+    """Which of its words come first, in ``WORDS`` orders at a time."""
+    shape = WORDS, WORD_TESTS
+    orders = generator(0, "orders of words").integers(2**63, size=shape, dtype=np.uint64)
+    word, last = scrambled(rows.indices), np.uint64(2**RANKS - 1)
+    found = np.zeros((rows.shape[0], WORD_TESTS), np.uint64)
+    for some in orders:
+        for test, order in enumerate(some):
+            rank = ((2 * order + 1) * word) >> np.uint64(64 - RANKS)
+            first = np.minimum.reduceat(np.append(rank, last), rows.indptr[:-1])
+            found[:, test] = (found[:, test] << np.uint64(RANKS)) + first
+    found[np.diff(rows.indptr) == 0] = 0  # no words are like no words
+    return found
+
+
 def locks_of(sketch: Field, key: bytes) -> Locks:
     """What one of two parties with a common key sends to the receiver."""
-    r, s, first, second = numbers(key, len(sketch))
+    r, s, first, second = numbers(key, *sketch.shape)
     return np.stack(
         [plus(times(r, sketch), first), plus(times(times(r, s), sketch), second)], 1
     )
 
 
-def masks_for(key: bytes, rows: int, width: int) -> Int[Array, "rows width"]:
+def masks_for(key: bytes, rows: int, tests: int, width: int) -> Int[Array, "rows width"]:
     """The masks of that party which puts them on."""
-    return masks_from(numbers(key, rows)[1], width)
+    return masks_from(numbers(key, rows, tests)[1], width)
 
 
 def opened(
@@ -70,9 +101,9 @@ def opened(
     return unlike, masks_from(times(inverses(first), difference[:, 1]), width)
 
 
-def numbers(key: bytes, rows: int) -> tuple[Field, Field, Field, Field]:
+def numbers(key: bytes, rows: int, tests: int) -> tuple[Field, Field, Field, Field]:
     """r, s, w and w' of every row and test, from a key; r is not zero."""
-    drawn = np.frombuffer(stream(key, 32 * rows * TESTS), "<u8").reshape(4, rows, TESTS)
+    drawn = np.frombuffer(stream(key, 32 * rows * tests), "<u8").reshape(4, rows, tests)
     r, s, first, second = drawn % PRIME
     return np.maximum(r, np.uint64(1)), s, first, second
 

@@ -10,7 +10,8 @@ from fedsage.audit.attacks.decode_cost import decode_cost
 from fedsage.audit.attacks.feature_presence import feature_presence
 from fedsage.audit.attacks.hits_oracle import QUERIES, hits_oracle
 from fedsage.audit.attacks.label_distribution import label_distribution
-from fedsage.audit.attacks.link_sums import groups_of, link_sums, members_of, solved
+from fedsage.audit.attacks.link_sums import link_sums, members_of, solved, sums_of
+from fedsage.audit.attacks.link_sums_own_rows import link_sums_own_rows, with_own_rows
 from fedsage.audit.attacks.links import links
 from fedsage.audit.attacks.membership import membership
 from fedsage.audit.attacks.neighgen_rows import neighgen_rows
@@ -143,8 +144,8 @@ def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
 ) -> None:
     case = case_of("links", "low-rank", data={"partition": "random"})
     assert case.setup.graph is not None
-    group, x = groups_of(case, case.setup.graph, 0)
-    sums = members_of(group)
+    got = sums_of(case, case.setup.graph, 0)
+    x, sums = got.rows, members_of(got.group)
     assert sums.shape[0] > 20
     found = link_sums(case)
     assert (found.value, found.verdict) == (0, "holds")
@@ -157,3 +158,12 @@ def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
 
 def test_sums_of_neighbors_are_attacked_where_there_are_any(case_of: MakeCase) -> None:
     assert link_sums(case_of()).verdict == "not run"
+    assert link_sums_own_rows(case_of()).verdict == "not run"
+
+
+def test_who_has_a_copy_of_one_row_of_two_has_the_other() -> None:
+    draws = np.random.default_rng(0)
+    one, other, own = (csr_array(draws.random((30, 200)) < 0.1, dtype=float) for _ in range(3))
+    copies = csr_array(vstack([own, other[:10]]))
+    found = with_own_rows(csr_array(one + other), copies, one)
+    assert found[:10].all() and not found[10:].any()

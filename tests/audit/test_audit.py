@@ -15,7 +15,8 @@ from tests.cli.conftest import Call
 NAMES = {
     "feature-presence", "label-distribution", "row-span", "rows-rebuilt", "sketch-membership",
     "neighgen-rows", "hits-oracle", "hostile-settings", "membership", "links", "poisoning",
-    "decode-cost", "link-sums", "singling-out", "empirical-epsilon", "unpaid-answers",
+    "decode-cost", "link-sums", "link-sums-own-rows", "singling-out", "empirical-epsilon",
+    "unpaid-answers",
 }  # fmt: skip
 SMALL = [
     "--dataset", "synthetic", "--set", "synthetic.nodes=300", "--set", "synthetic.features=300",

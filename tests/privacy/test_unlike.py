@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedsage.privacy.unlike import (
     PRIME,
     TESTS,
+    WORD_TESTS,
     inverses,
     locks_of,
     masks_for,
+    num_tests,
     opened,
     plus,
     sketches,
@@ -35,12 +38,41 @@ def pair_with(cosine: float) -> tuple[np.ndarray, np.ndarray]:
 def test_masks_come_off_only_where_rows_differ(
     cosine: float, least: float, most: float
 ) -> None:
-    locks = [locks_of(sketches(rows), KEY) for rows in pair_with(cosine)]
+    locks = [locks_of(sketches(rows, 30), KEY) for rows in pair_with(cosine)]
     unlike, masks = opened(*locks, 12)
-    truth = masks_for(KEY, 500, 12)
+    truth = masks_for(KEY, 500, TESTS, 12)
     assert least <= unlike.mean() <= most
     assert np.array_equal(masks[unlike], truth[unlike])
     assert (masks[~unlike] == truth[~unlike]).mean() < 0.01 if (~unlike).any() else True
+
+
+@pytest.mark.parametrize(
+    ("own", "common", "least", "most"),
+    [(20, 20, 0, 0), (10, 20, 0, 0.004), (24, 12, 0.03, 0.2), (20, 4, 0.97, 1), (20, 0, 1, 1)],
+)
+def test_words_are_alike_if_half_of_them_are(
+    own: int, common: int, least: float, most: float
+) -> None:
+    """Rows of 20 words and of ``own``; so many are in both, or all of the shorter row's."""
+    draws = np.random.default_rng(0)
+    one, other = np.zeros((2, 1000, 400), np.float32)
+    for a, b in zip(one, other, strict=True):
+        words = draws.permutation(400)
+        a[words[:20]] = 1
+        b[words[max(20 - common, 0) :][:own]] = 1
+    first, second = (sketches(csr_array(rows), 0) for rows in (one, other))
+    assert first.shape == (1000, WORD_TESTS)
+    assert np.array_equal(first, sketches(one, 0))
+    unlike = opened(locks_of(first, KEY), locks_of(second, KEY), 3)[0]
+    assert least <= unlike.mean() <= most
+
+
+def test_numbers_and_words_are_tested_each() -> None:
+    numbers, words = np.random.default_rng(0).normal(size=(2, 50, 8))
+    rows = np.concatenate([numbers, words > 0.5], axis=1).astype(np.float32)
+    assert sketches(rows, 8).shape == (50, num_tests(16, 8)) == (50, TESTS + WORD_TESTS)
+    assert num_tests(16, 16) == TESTS and num_tests(16, 0) == WORD_TESTS
+    assert np.array_equal(sketches(rows, 8)[:, :TESTS], sketches(rows, 16))
 
 
 @pytest.mark.parametrize("other", [1, 2**14 - 1])

@@ -1,6 +1,9 @@
-"""Sums over remote neighbors: combined, they may show single rows of other owners."""
+"""Sums over remote neighbors: what they show by themselves of single rows of other owners."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,9 +14,14 @@ from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.graph.feature_forms import lengths_of
 from fedsage.graph.graph import Graph
-from fedsage.graph.known_links import known_links
+from fedsage.graph.known_links import home_of, known_links
 from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
-from fedsage.mending.links.summed_rows import may_be_summed, summed_rows, words_from
+from fedsage.mending.links.summed_rows import (
+    may_be_summed,
+    summed_rows,
+    usual_count,
+    words_from,
+)
 from fedsage.privacy.unlike import sketches
 from fedsage.shapes import Array, NodeFeatures, NodeIds, SparseMatrix
 
@@ -29,48 +37,60 @@ DIGITS, LEVELS = 3, 7  # of a value in a sum; of two or three rows with one valu
 
 @attack("link-sums")
 def link_sums(case: Case) -> Finding:
-    """Rows of other owners, solved for from sums."""
+    """Rows of other owners, solved for from sums, or told apart in them by their values."""
     if not case.setup.way.abroad or case.setup.graph is None:
         return ATTEMPT.not_run("this run does not use known links")
     rebuilt = members = 0
     for i in case.attacked if case.quick else range(len(case.graphs)):
-        group, x = groups_of(case, case.setup.graph, i)
-        member = members_of(group)
-        members += int((group != ALONE).sum())
-        rebuilt += int((solved(member, x) | told_apart(member, x)).sum())
+        got = sums_of(case, case.setup.graph, i)
+        member = members_of(got.group)
+        members += int((got.group != ALONE).sum())
+        rebuilt += int((solved(member, got.rows) | told_apart(member, got.rows)).sum())
     note = f"of {members} rows that are in sums"
     return ATTEMPT.found(rebuilt, 0, rebuilt > 0, note=note)
 
 
-def groups_of(case: Case, graph: Graph, owner: int) -> tuple[NodeIds, NodeFeatures]:
-    """What an owner asked for, and the rows of all nodes as others summed them."""
-    setup = case.setup
-    links = known_links(graph, setup.owners.nodes, setup.config.links.share, case.plan.seed)
-    words = min(words_from(part.x, setup.form) for part in case.graphs)
-    whose, found = np.empty(graph.num_nodes, np.int64), np.zeros(graph.num_nodes, bool)
-    for j, (ids, part) in enumerate(zip(setup.owners.nodes, case.graphs, strict=True)):
-        whose[ids], found[ids[may_be_summed(summed_rows(part.x, words))]] = j, True
-    order = np.argsort(np.concatenate(setup.owners.nodes))
-    shown = [csr_array(summed_rows(part.x, words)) for part in case.graphs]
-    rows = vstack(shown).tocsr()[order]
-    there = np.array([int(name) for name in links[owner].there], dtype=np.int64)
-    real = found[there]
-    here, own, least = links[owner].here[real], case.graphs[owner], setup.config.links.at_least
+@dataclass(frozen=True, slots=True, eq=False)
+class GotSums:
+    """What an owner has after the exchange, and the truth: the rows that are in its sums."""
+
+    group: NodeIds  # of each node of G, or ALONE
+    rows: SparseMatrix  # of each node of G, as it is summed
+    own: SparseMatrix  # its own, in the same form
+    near: SparseMatrix  # nodes of G × own nodes: 1 where it knows a link
+
+
+def sums_of(case: Case, graph: Graph, owner: int) -> GotSums:
+    """What an owner asked for and got."""
+    setup, parts = case.setup, case.graphs
+    nodes, config = setup.owners.nodes, setup.config.links
+    words = min(words_from(part.x, setup.form) for part in parts)
+    usual = int(np.median([usual_count(part.x, words) for part in parts]))
+    shown = [csr_array(summed_rows(part.x, words, usual)) for part in parts]
+    rows = vstack(shown).tocsr()[np.argsort(np.concatenate(nodes))]
+    fits = [may_be_summed(part.x, words, usual) for part in parts]
+    found = np.concatenate([ids[some] for ids, some in zip(nodes, fits, strict=True)])
+    links = known_links(graph, nodes, config.share, case.plan.seed)[owner]
+    there = np.array([int(name) for name in links.there], dtype=np.int64)
+    real, own, whose = np.isin(there, found), parts[owner], home_of(nodes, graph.num_nodes)
+    here, there = links.here[real], there[real]
     guesses = class_guesses(own.x, own.y, setup.splits[owner].train, own.num_classes)
-    group = safe_groups(here, there[real], whose, own.x, guesses, least)
-    return without_alike(group, whose, rows), rows
+    group = safe_groups(here, there, whose, own.x, guesses, config.at_least)
+    shape = graph.num_nodes, own.num_nodes
+    near = csr_array((np.ones(len(here), np.float32), (there, here)), shape=shape)
+    return GotSums(without_alike(group, rows, words), rows, shown[owner], near)
 
 
-def without_alike(group: NodeIds, whose: NodeIds, x: NodeFeatures) -> NodeIds:
-    """The groups whose masks come off: the first two owners' rows have no sketch in common."""
+def without_alike(group: NodeIds, rows: NodeFeatures, words: int) -> NodeIds:
+    """The groups whose masks come off: no two rows have a sketch in common."""
     nodes = np.flatnonzero(group != ALONE)
-    parties, at = np.unique(np.stack([group, whose])[:, nodes], axis=1, return_inverse=True)
-    shape = parties.shape[1], len(group)
-    own = csr_array((np.ones(len(nodes)), (at.reshape(-1), nodes)), shape=shape) @ x
-    first = np.unique(parties[0], return_index=True)[1]  # as in ``locked``
-    found = sketches(own)
-    alike = (found[first] == found[first + 1]).any(axis=1)
-    return np.where((group != ALONE) & ~np.append(alike, False)[group], group, ALONE)
+    nodes = nodes[np.argsort(group[nodes], kind="stable")]
+    sketch, name = sketches(rows[nodes], words), group[nodes]
+    hidden = np.zeros(group.max(initial=ALONE) + 1, bool)
+    for step in range(1, int(np.bincount(name).max(initial=1))):
+        alike = (sketch[:-step] == sketch[step:]).any(axis=1) & (name[:-step] == name[step:])
+        hidden[name[step:][alike]] = True
+    return np.where((group != ALONE) & ~np.append(hidden, False)[group], group, ALONE)
 
 
 def members_of(group: NodeIds) -> SparseMatrix:
@@ -92,21 +112,28 @@ def solved(member: SparseMatrix, x: NodeFeatures) -> Bool[Array, " nodes"]:
 def told_apart(member: SparseMatrix, x: NodeFeatures) -> Bool[Array, " nodes"]:
     """Which rows are found by their values, if all values of a row are the same.
 
-    The guess has all places where a sum has that value, or that value and another one.
+    A sum has few values then. A guess has all places with some of these values, and there is
+    one guess for every choice of values.
     """
     nodes = np.unique(member.indices)
     at = csr_array(member[:, nodes].T).indices  # the sum that each node is in
     truth, sums = csr_array(x[nodes]), csr_array(csr_array(member) @ csr_array(x))[at]
-    found = np.zeros(len(nodes), bool)
+    lengths, found = lengths_of(truth), np.zeros(len(nodes), bool)
     for row in range(len(nodes)):
-        total = slice(*sums.indptr[row : row + 2])
-        values, level = np.unique(np.round(sums.data[total], DIGITS), return_inverse=True)
-        own = truth[[row]].toarray().reshape(-1)[sums.indices[total]]
-        for one in range(len(values) if len(values) <= LEVELS else 0):
-            rest = np.round(values - values[one], DIGITS)
-            some = (level == one) | np.isin(rest, values)[level]
-            found[row] |= own @ some > CLOSE * np.linalg.norm(own) * np.sqrt(some.sum())
+        places = slice(*sums.indptr[row : row + 2])
+        values, level = np.unique(np.round(sums.data[places], DIGITS), return_inverse=True)
+        if len(values) > LEVELS:
+            continue
+        mine = truth[[row]].toarray().reshape(-1)[sums.indices[places]]
+        inside, count = np.bincount(level, mine), np.bincount(level)
+        some = choices(len(values))
+        found[row] = (some @ inside > CLOSE * lengths[row] * np.sqrt(some @ count)).any()
     return found
+
+
+def choices(count: int) -> Float[Array, "choices count"]:
+    """All ways to take some of so many things."""
+    return np.array(list(product((0.0, 1.0), repeat=count)))[1:]
 
 
 def inverse(gram: SparseMatrix) -> SparseMatrix:

@@ -22,6 +22,8 @@ class SoughtNodes:
 
     points: Whole  # n × 32
     shared: Whole  # 2V × 32: all nodes of D_i, blinded, if owners hold nodes in common
+    words: int  # the first column of which D_i gives only presence
+    usual: int  # how many words its rows have, the median
 
 
 @message
@@ -35,7 +37,6 @@ class FoundNodes:
     nodes: Whole  # V_j × 32
     places: Whole  # n
     exponent: int  # no feature of D_j is above 2^e
-    words: int  # the first column of which it gives only presence
     shared: Whole  # the nodes of D_i, blinded by D_j, too
 
 

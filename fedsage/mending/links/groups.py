@@ -64,7 +64,7 @@ def safe_groups(
         owner: Whose node each number is.
         x: The features of own nodes.
         guesses: What class each of them may have.
-        at_least: The fewest nodes of a group; two of them are at different owners.
+        at_least: The fewest nodes of a group, all at different owners.
     """
     nodes, place = np.unique(there, return_inverse=True)
     shape = len(nodes), x.shape[0]
@@ -98,7 +98,7 @@ def class_guesses(x: NodeFeatures, y: NodeLabels, train: NodeIds, num_classes: i
 
 def grouped(remote: Remote, at_least: int) -> NodeIds:
     """Groups of at least so many nodes, the best pairs first; who finds no partner is alone."""
-    groups, everyone = Joined(len(remote.owner)), np.arange(len(remote.owner))
+    groups, everyone = Joined(remote.owner.tolist()), np.arange(len(remote.owner))
     draws = generator(0, "order of remote nodes")  # the same groups after a restart
     pairs = ranked(remote, with_common_neighbors(remote.near))
     groups.join(pairs, lambda one, other: one + other <= at_least)
@@ -114,10 +114,10 @@ def grouped(remote: Remote, at_least: int) -> NodeIds:
 
 
 class Joined:
-    """Nodes that are joined to groups, each by itself at first."""
+    """Nodes that are joined to groups of different owners, each by itself at first."""
 
-    def __init__(self, count: int) -> None:
-        self.root, self.size = list(range(count)), [1] * count
+    def __init__(self, owner: list[int]) -> None:
+        self.root, self.owners = list(range(len(owner))), [{one} for one in owner]
 
     def top(self, node: int) -> int:
         """The node that a group is called by."""
@@ -129,9 +129,10 @@ class Joined:
         """Join the groups of each pair in turn, if their sizes fit."""
         for a, b in pairs.T.tolist():
             one, other = self.top(a), self.top(b)
-            if one != other and fits(self.size[one], self.size[other]):
+            owners = self.owners[one], self.owners[other]
+            if owners[0].isdisjoint(owners[1]) and fits(*map(len, owners)):
                 self.root[other] = one
-                self.size[one] += self.size[other]
+                owners[0].update(owners[1])
 
     def roots(self) -> NodeIds:
         """What the group of each node is called."""
@@ -139,7 +140,8 @@ class Joined:
 
     def sizes(self) -> NodeIds:
         """How large the group of each node is."""
-        return np.array(self.size, dtype=np.int64)[self.roots()]
+        count = np.array([len(one) for one in self.owners], dtype=np.int64)
+        return count[self.roots()]
 
 
 def ranked(remote: Remote, pairs: NodeIds) -> NodeIds:

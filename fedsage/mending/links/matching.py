@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedsage.mending.links.shared_nodes import Dropped, SharedNodes, Sides, tags
 from fedsage.mending.links.summed_rows import (
     may_be_summed,
     summed_rows,
+    usual_count,
     usual_values,
     words_from,
 )
@@ -52,6 +53,9 @@ class HeldState:
 class LinkWork:
     """One owner's part of the exchange. Only the means that it got are ever on a disk.
 
+    ``words`` is the first column of which only presence is summed, and ``usual`` the number of
+    words in a row: first as this owner has them, then as all agree.
+
     Args:
         owner: Who this is.
         abroad: What it knows of others.
@@ -78,16 +82,14 @@ class LinkWork:
         self.dropped = Dropped.from_tensors(state.held)
 
     def begin(self, x: NodeFeatures, facts: Sequence[str]) -> Introduction:
-        """New keys, and another order of the own nodes that others may find.
+        """New keys, and what to tell others about the own rows.
 
         ``facts`` must be the same on all sides of a node that several owners hold.
         """
-        self.own_words = words_from(x, self.abroad.form)
-        rows = summed_rows(x, self.own_words)
-        self.own_exponent, offered = exponent_of(rows), may_be_summed(rows)
+        self.words = words_from(x, self.abroad.form)
+        self.usual = usual_count(x, self.words)
         self.channel = Channel(self.owner, self.abroad.run, self.abroad.identity)
         self.blind, self.draws = new_blind(), generator(secrets.randbits(63), "order of nodes")
-        self.order = self.draws.permutation(offered)
         self.own: Array | None = None  # own points, blinded and shuffled
         self.order_of: dict[OwnerId, NodeIds] = {}  # what was sought, in that order
         self.asked, self.ends = {}, FarEnds(self.links)
@@ -119,10 +121,24 @@ class LinkWork:
             links = self.towards(j)
             sought = links if self.match == "hashes" else np.unique(self.ends.there[links])
             self.order_of[j] = self.draws.permutation(sought)
+        rows = self.words, self.usual
         return {
-            j: SoughtNodes(tensor(self.points_for(j)), tensor(self.shared.shown_to(j)))
+            j: SoughtNodes(tensor(self.points_for(j)), tensor(self.shared.shown_to(j)), *rows)
             for j in self.order_of
         }
+
+    def agree(self, told: Collection[SoughtNodes], x: NodeFeatures) -> None:
+        """What all sum, from what each told; and the own nodes that others may find, shuffled.
+
+        Owners who were told different things have other keys, and their parts do not add up.
+        """
+        self.usual = int(np.median([self.usual, *(one.usual for one in told)]))
+        self.words = min([self.words, *(one.words for one in told)])
+        if not 0 <= self.words <= x.shape[1]:
+            raise PrivacyError(f"An owner has words from column {self.words} on.")
+        self.rows = summed_rows(x, self.words, self.usual)
+        self.own_exponent = exponent_of(self.rows)
+        self.order = self.draws.permutation(may_be_summed(x, self.words, self.usual))
 
     def points_for(self, other: OwnerId) -> Array:
         """What is sent to that owner to find nodes by."""
@@ -143,7 +159,7 @@ class LinkWork:
             unpacked(asked.points.numpy()),
             self.shared.multiplied(other, asked.shared.numpy()),
         )
-        own = self.own_exponent, self.own_words, tensor(back)
+        own = self.own_exponent, tensor(back)
         if self.match == "hashes":
             links = self.towards(other)
             at = dict(zip(self.tags_with(other, links), self.links.here[links], strict=True))
@@ -167,7 +183,6 @@ class LinkWork:
             numbers = self.ends.there[order] if self.match == "hashes" else order
             self.ends.found(j, numbers, places)
         self.exponent = max((one.exponent for one in found.values()), default=0)
-        self.words = min((one.words for one in found.values()), default=0)
         self.common = {
             j: self.shared.common_with(j, one.shared.numpy()) for j, one in found.items()
         }
@@ -212,15 +227,12 @@ class LinkWork:
         self.memory.asked(self.ends.ids[nodes])
         nodes = nodes[np.lexsort((place[nodes], group[nodes]))]
         name, owner = group[nodes], self.ends.whose[nodes]
-        pairs, count = np.unique(np.stack([name, owner]), axis=1, return_counts=True)
-        parties = np.stack([*pairs, count], axis=1)
+        parties = np.unique(np.stack([name, owner], axis=1), axis=0)
         for j in np.unique(owner).tolist():
             mine = owner == j
             members = np.stack([name[mine], place[nodes[mine]]], axis=1)
             told = parties[np.isin(parties[:, 0], name[mine])]
-            self.asked[j] = GroupsAsked(
-                numbers(members), numbers(told), self.exponent, self.words
-            )
+            self.asked[j] = GroupsAsked(numbers(members), numbers(told), self.exponent)
         return self.asked
 
     def own_nodes(self, asked: GroupsAsked) -> GroupsAsked:
@@ -250,7 +262,7 @@ class LinkWork:
         """Hold the means of the groups that everybody added to; words count as in ``x``."""
         if not self.asked:
             return
-        names, means = total_of(self.asked, found, self.held.means.shape[1])
+        names, means = total_of(self.asked, found, self.held.means.shape[1], self.words)
         means = means * usual_values(x, self.words)
         at = np.searchsorted(names, self.group).clip(max=max(len(names) - 1, 0))
         got = np.isin(self.group, names)
@@ -269,7 +281,8 @@ class LinkWork:
         """The keys of masks on parts that go to that owner."""
 
         def key(other: OwnerId, story: str) -> bytes:
-            return self.channel.common(other, f"for {receiver}, {story}")
+            rows = f"words from {self.words} on, usually {self.usual}"
+            return self.channel.common(other, f"for {receiver}, {rows}, {story}")
 
         return key
 

@@ -76,9 +76,10 @@ def introduce(owner: DataOwner, ask: Ask) -> Introduction:
 
 @by_letter(
     leaves="Before training, once: the ids of other owners' nodes that you have links to, "
-    "and of your own nodes if owners hold nodes in common, blinded, in letters that only those "
-    "owners can open. They learn how many there are, and which of their own nodes are among "
-    "them. The server sees how long letters are.",
+    "and of your own nodes if owners hold nodes in common, blinded, and how many words rows "
+    "usually have here, in letters that only those owners can open. They learn how many ids "
+    "there are, and which of their own nodes are among them. The server sees how long letters "
+    "are.",
 )
 def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     """Ask the others for the nodes at the far ends of known links."""
@@ -99,6 +100,7 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
     """Help the others to find out which of their links lead here."""
     mine = work(owner)
     asked = mine.channel.read(SoughtNodes, letters, "sought")
+    mine.agree(asked.values(), owner.graph.x)
     found = {i: mine.found_for(i, one) for i, one in asked.items()}
     return mine.channel.written(found, "found")
 
@@ -123,15 +125,22 @@ def tell_sides(owner: DataOwner, letters: Letters) -> Letters:
 
 @by_letter(
     leaves="Before training, once: which nodes of other owners are to be summed together for "
-    "you, in letters to those owners. Each learns with how many nodes of which owners its own "
-    "ones are summed.",
+    "you, in letters to those owners. Each learns with nodes of which owners its own ones are "
+    "summed.",
 )
 def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     """Ask for sums over groups of remote nodes; each node is in one group."""
     mine = work(owner)
     mine.add_sides(mine.channel.read(Sides, letters, "sides"))
     here, there = mine.ends.to_ask_for(mine.memory.ids_before(ASKED, ""))
-    own, least = owner.graph, owner.config.links.at_least
+    own, least, others = owner.graph, owner.config.links.at_least, len(mine.channel.keys)
+    if others < least:
+        log.warning(
+            "links.at_least is %d, and %s take part: no sums are made, as each has nodes of "
+            "different owners.",
+            least,
+            counted(others, "other owner"),
+        )
     guesses = class_guesses(own.x, own.y, owner.split.train, own.num_classes)
     group = safe_groups(here, there, mine.ends.whose, own.x, guesses, least)
     return mine.channel.written(mine.requests(group), "groups")
@@ -141,17 +150,17 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     keeps=shown,
     leaves="Before training, once: sums of your nodes' features, masked so that the owner who "
     "asked sees only their total with other owners' sums. Every sum is over at least "
-    "{config.links.at_least} nodes at two owners or more, and none is in another sum of that "
+    "{config.links.at_least} nodes of different owners, and none is in another sum of that "
     "owner.",
 )
 def contribute(owner: DataOwner, letters: Letters) -> Letters:
     """Add to the sums that others asked for; who asks for more than is safe gets nothing."""
-    mine, seen, parts, x = work(owner), shown(owner), {}, owner.graph.x
+    mine, seen, parts = work(owner), shown(owner), {}
     for i, asked in mine.channel.read(GroupsAsked, letters, "groups").items():
         try:
             own = mine.own_nodes(asked)
             told = own, owner.id, i, owner.config.links.at_least
-            parts[i] = answered(x, mine.own_words, *told, mine.key_for(i))
+            parts[i] = answered(mine.rows, mine.words, *told, mine.key_for(i))
             seen.enter(i, own)
             mine.give(i, own)
         except PrivacyError as error:

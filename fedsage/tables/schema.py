@@ -40,7 +40,7 @@ NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their 
 OF_LINKS = ("weight", "time")  # columns of links that need not be there
 KEYS = (
     "classes", "features", "sparse", *NAMES, *OF_LINKS, "ignored", "ignored_in_edges", "empty",
-    "unlisted_classes", "unlisted_sparse", "links", "shared",
+    "unlisted_classes", "unlisted_sparse", "links", "shared", "directed",
 )  # fmt: skip
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
 CHOICES = {
@@ -176,6 +176,9 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
     unknown_keys(content, KEYS, file, "", problems)
     if "classes" not in content:
         problems.add("schema", file, "has no key 'classes'", 'Add classes = ["a", "b"].')
+    if content.get("directed", False) is not False:
+        what = "links have no direction: each end is a neighbor of the other"
+        problems.add("schema", f"{file}, directed", what, "Leave the key out.")
     lists = {
         key: names_of(content.get(key, []), f"{file}, {key}", problems)
         for key in ("classes", "ignored", "ignored_in_edges")

@@ -176,15 +176,18 @@ def test_whose_node_it_is_need_not_be_known(graph: Graph, parts: Partition) -> N
         assert np.array_equal(work(owner).held.means, work(known).held.means)
 
 
-def test_links_known_at_one_end_alone_are_used_there(graph: Graph, parts: Partition) -> None:
-    setup = small_setup(graph, parts, "links")
+@pytest.mark.parametrize(("match", "used"), [("intersection", True), ("hashes", False)])
+def test_a_link_that_one_end_knows_is_used_there_unless_links_are_matched_by_hashes(
+    graph: Graph, parts: Partition, match: str, used: bool
+) -> None:
+    setup = small_setup(graph, parts, "links", links={"match": match})
     owners = owners_of(setup)
     for owner in owners[1:]:
         assert owner.abroad is not None
         links, none = owner.abroad.links, np.empty(0, np.int64)
         owner.abroad = replace(owner.abroad, links=replace(links, here=none, there=[], at=none))
     by_links(Exchange(InProcessEngine(owners), setup.plan))
-    assert len(work(owners[0]).held.ids)
+    assert bool(len(work(owners[0]).held.ids)) == used
     assert not any(len(work(owner).held.ids) for owner in owners[1:])
 
 

@@ -9,6 +9,7 @@ from fedsage.data.owned import load_owners
 from fedsage.errors import DataError
 from fedsage.graph.known_links import NOBODY, UNKNOWN, RemoteLinks, known_links
 from fedsage.graph.partition import partition
+from fedsage.mending.links.far_ends import FarEnds
 from fedsage.tables.tables import Tables, read_tables
 from fedsage.tables.write import write_tables
 from tests.cli.conftest import Call, fedsage  # noqa: F401
@@ -50,6 +51,19 @@ def test_a_link_between_two_foreign_nodes_and_an_empty_end_are_errors(tmp_path: 
         tables(tmp_path, "source,target\nx9,x8\n")
     with pytest.raises(DataError, match="is empty"):
         tables(tmp_path, "source,target\np1,\n")
+
+
+def test_links_have_no_direction_and_a_schema_that_says_so_is_refused(tmp_path: Path) -> None:
+    known = 'links = "known"\ndirected = {}'
+    with pytest.raises(
+        DataError, match=r"directed: links have no direction.*Leave the key out"
+    ):
+        tables(tmp_path, "source,target\np1,p2\n", known.format("true"))
+    edges = "source,target\np1,p2\np2,p1\np1,x9\nx9,p1\n"
+    found = tables(tmp_path, edges, known.format("false"))
+    assert found.remote is not None
+    links = FarEnds(found.remote.known(["p1", "p2", "p3"], []))
+    assert links.once(np.arange(2)).tolist() == [0]  # one neighbor, not two
 
 
 def test_owners_are_found_by_name() -> None:

@@ -30,7 +30,7 @@ def read_study(path: Path) -> dict[str, Any]:
     """What a study's JSON file holds; a quick one is no result."""
     if not path.exists():
         raise DataError(
-            f"{path} is not there. Run 'fedsage reproduce table-main' and copy its files."
+            f"{path} is not there. Run 'fedsage reproduce {path.stem}' and copy its files."
         )
     found: dict[str, Any] = json.loads(path.read_text())
     if found["quick"]:

@@ -40,8 +40,9 @@ NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their 
 OF_LINKS = ("weight", "time")  # columns of links that need not be there
 KEYS = (
     "classes", "features", "sparse", *NAMES, *OF_LINKS, "ignored", "ignored_in_edges", "empty",
-    "unlisted_classes", "unlisted_sparse", "links", "shared", "directed",
+    "unlisted_classes", "unlisted_sparse", "links", "shared",
 )  # fmt: skip
+DIRECTED = "directed"  # a key that others have, and that is never true here
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
 CHOICES = {
     "links": one_of("own", "known"),
@@ -173,12 +174,12 @@ def read_content(path: Path, problems: Problems) -> Mapping[str, Any]:
 
 def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA) -> Schema:
     """The schema that plain values describe; what is wrong with them goes to ``problems``."""
-    unknown_keys(content, KEYS, file, "", problems)
+    unknown_keys(content, (*KEYS, DIRECTED), file, "", problems)
     if "classes" not in content:
         problems.add("schema", file, "has no key 'classes'", 'Add classes = ["a", "b"].')
-    if content.get("directed", False) is not False:
+    if content.get(DIRECTED, False) is not False:
         what = "links have no direction: each end is a neighbor of the other"
-        problems.add("schema", f"{file}, directed", what, "Leave the key out.")
+        problems.add("schema", f"{file}, {DIRECTED}", what, "Leave the key out.")
     lists = {
         key: names_of(content.get(key, []), f"{file}, {key}", problems)
         for key in ("classes", "ignored", "ignored_in_edges")

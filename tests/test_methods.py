@@ -93,6 +93,16 @@ def test_the_model_predicts_as_it_was_judged(train: Train, graph: Graph) -> None
     assert (predicted == graph.y).mean() > 0.5
 
 
+def test_one_owner_of_the_whole_graph_may_have_more_nodes_than_any_other(graph: Graph) -> None:
+    owners = by_owner(graph, np.arange(graph.num_nodes) % 6, 6, "random", 0)
+    data = {"train": 0.3, "val": 0.4}  # more validation nodes in all than an owner has nodes
+    settings = {"classifier": {"rounds_c": 2}, "data": data}
+    found = run(owners, "globsage", evaluate_on=graph, settings=settings)
+    assert found.record.round is not None
+    counted = sum(owner.val for owner in found.record.per_owner)
+    assert counted > max(owner.nodes for owner in found.record.per_owner)
+
+
 def test_without_the_whole_graph_there_is_no_global_accuracy(owners: Partition) -> None:
     settings = {"classifier": {"rounds_c": 1}}
     assert run(owners, "fedsage", settings=settings).accuracy["global"] is None

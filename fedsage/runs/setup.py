@@ -110,7 +110,8 @@ def prepare(
             "where nobody holds it, use fedsage."
         )
     first = owners.subgraphs[0]
-    sizes = [subgraph.num_nodes for subgraph in owners.subgraphs]
+    held = [graph] if graph and chosen.topology == "whole" else owners.subgraphs
+    sizes = [one.num_nodes for one in held]
     agreed = config if chosen.topology == "federated" else alone(config)
     plan = plan_of(agreed, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)

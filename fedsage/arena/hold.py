@@ -29,13 +29,17 @@ class Standing:
     trials: Sequence[Mapping[str, Any]]  # what was tried, with its accuracy on validation nodes
     records: Sequence[Mapping[str, Any]]  # one for each seed
 
-    def values(self, measure: str) -> list[float]:
-        """Accuracy by seed: global or local, of the model that the method is for."""
-        return [
-            record["accuracy"][measure]
+    def by_seed(self, measure: str) -> dict[int, float]:
+        """Accuracy for each seed: global or local, of the model that the method is for."""
+        return {
+            record["seed"]: record["accuracy"][measure]
             for record in self.records
             if record["accuracy"][measure] is not None
-        ]
+        }
+
+    def values(self, measure: str) -> list[float]:
+        """The same without the seeds."""
+        return list(self.by_seed(measure).values())
 
 
 def hold(contest: Contest, store: Path, on_cell: OnCell, jobs: int = 1) -> list[Standing]:
@@ -157,11 +161,12 @@ def differences(one: Standing, standings: Sequence[Standing]) -> dict[str, Any]:
     base = same[0]
     found: dict[str, Any] = {"against": base.who.name}
     for measure in MEASURES:
-        mine, theirs = one.values(measure), base.values(measure)
-        if one is base or not mine or len(mine) != len(theirs):
+        mine, theirs = one.by_seed(measure), base.by_seed(measure)
+        seeds = [seed for seed in mine if seed in theirs]
+        if one is base or not seeds:
             found[measure] = None
             continue
-        gap = paired_difference(mine, theirs)
+        gap = paired_difference([mine[s] for s in seeds], [theirs[s] for s in seeds])
         found[measure] = {"mean": gap.mean, "low": gap.low, "high": gap.high}
     return found
 
@@ -170,9 +175,10 @@ def ranks(standings: Sequence[Standing], measure: str) -> dict[str, list[tuple[s
     """The rank of every entrant on each ring and seed, by name; equal ones share theirs.
 
     Each entrant has the better of its treatments of the optimizer's state, by validation
-    nodes. Entrants that were not on all rings are left out.
+    nodes. Rings and seeds that not all entrants have run are left out.
     """
     rings = list(dict.fromkeys(one.ring for one in standings))
+    names = list(dict.fromkeys(one.who.name for one in standings))
     found: dict[str, list[tuple[str, float]]] = {}
     for ring in rings:
         better: dict[str, Standing] = {}
@@ -180,17 +186,16 @@ def ranks(standings: Sequence[Standing], measure: str) -> dict[str, list[tuple[s
             held = better.get(one.who.name)
             if one.ring == ring and (held is None or sure(one) > sure(held)):
                 better[one.who.name] = one
-        known = {name: one.values(measure) for name, one in better.items()}
-        seeds = min(map(len, known.values()))
-        for s in range(seeds):
-            scores = {name: values[s] for name, values in known.items()}
+        known = [one.by_seed(measure) for one in better.values()]
+        common = set(known[0]).intersection(*known) if len(better) == len(names) else set()
+        for seed in sorted(common):
+            scores = {name: one.by_seed(measure)[seed] for name, one in better.items()}
             for name, score in scores.items():
                 above = sum(other > score for other in scores.values())
                 equal = sum(other == score for other in scores.values())
-                where = f"{ring.words}, seed {s}"
+                where = f"{ring.words}, seed {seed}"
                 found.setdefault(name, []).append((where, above + (equal + 1) / 2))
-    most = max(map(len, found.values()), default=0)
-    return {name: each for name, each in found.items() if len(each) == most}
+    return found
 
 
 def sure(one: Standing) -> float:

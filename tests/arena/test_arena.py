@@ -25,11 +25,19 @@ def contest(*names: str, budget: int = 1, rings: tuple[Ring, ...] = (RING,)) -> 
     return Contest([entrant(name) for name in names], rings, range(2), budget, SETTINGS)
 
 
-def standing(name: str, values: list[float], validation: float, moments: Any = "own") -> Any:
+def standing(
+    name: str,
+    values: list[float],
+    validation: float,
+    moments: Any = "own",
+    seeds: tuple[int, ...] = (0, 1),
+    ring: Ring = RING,
+) -> Any:
     records = [
-        {"accuracy": {"global": None, "local": one}, "validation": validation} for one in values
+        {"seed": seed, "accuracy": {"global": None, "local": one}, "validation": validation}
+        for seed, one in zip(seeds, values, strict=True)
     ]
-    return Standing(entrant(name), RING, moments, {}, [], records)
+    return Standing(entrant(name), ring, moments, {}, [], records)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -142,6 +150,28 @@ def test_equal_ones_share_their_rank_and_each_has_its_better_column() -> None:
     assert {name: [rank for _, rank in each] for name, each in found.items()} == {
         "fedsage": [1.5, 2.0], "fedprox": [1.5, 3.0], "moon": [3.0, 1.0]
     }  # fmt: skip
+
+
+def test_ranks_leave_out_where_not_all_took_part() -> None:
+    elsewhere = Ring("synthetic", 5, "random", "60/20/20")
+    found = ranks(
+        [
+            standing("fedsage", [0.7, 0.9], 0.5), standing("moon", [0.8], 0.5, seeds=(1,)),
+            standing("fedsage", [0.7, 0.9], 0.5, ring=elsewhere),
+        ],
+        "local",
+    )  # fmt: skip
+    assert found == {
+        "fedsage": [(f"{RING.words}, seed 1", 1.0)], "moon": [(f"{RING.words}, seed 1", 2.0)]
+    }  # fmt: skip
+
+
+def test_differences_are_of_the_seeds_that_both_have() -> None:
+    base = standing("fedsage", [0.5, 0.9], 0)
+    one = standing("fedprox", [1.0, 0.7], 0, seeds=(1, 2))
+    assert differences(one, [base, one])["local"]["mean"] == pytest.approx(0.1)
+    other = standing("moon", [0.7], 0, seeds=(2,))
+    assert differences(other, [base, other])["local"] is None
 
 
 def test_differences_are_paired_by_seed() -> None:

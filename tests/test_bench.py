@@ -9,6 +9,7 @@ import torch
 from scipy.sparse import csr_array
 
 from fedsage.bench import traffic
+from fedsage.bench.before_training import cpu_seconds
 from fedsage.bench.figure import Figure, figure_of
 from fedsage.bench.fresh import in_fresh_process
 from fedsage.bench.hot_spots import (
@@ -197,3 +198,9 @@ def test_the_baseline_learns_what_it_is_compared_with() -> None:
     one = batch[:, None].expand(-1, 5)
     guessed = model(x, batch, one, one[:, :, None].expand(-1, -1, 5)).argmax(dim=1)
     assert (guessed == torch.tensor(graph.y[:200])).float().mean() > 0.5
+
+
+def test_cpu_time_of_another_process_is_work_and_not_waiting() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    waiting = "import time; time.sleep(0.3)"
+    assert cpu_seconds("-c", busy) > 0.25 > cpu_seconds("-c", waiting)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedsage.bench.figure import Figure, figure_of, graphs, seconds
 from fedsage.bench.fresh import in_fresh_process
+from fedsage.data.datasets import find
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.partition import partition
 from fedsage.machine import peak_rss_mb
@@ -26,6 +30,31 @@ def startup_suite(repeats: int = 5) -> Iterator[Figure]:
             times.append(seconds(start_python, *arguments))
             bare.append(seconds(start_python, "-c", ""))
         yield figure_of(name, times, "s", bare, at_most=1)
+    yield whole_run(repeats)
+
+
+def whole_run(repeats: int) -> Figure:
+    """The CPU time of a ``fedsage run`` from start to end, beside that of ``import torch``."""
+    here = find("cora") is not None
+    graph = "cora" if here else "synthetic"
+    command = ["-m", "fedsage.cli.main", "run", "--dataset", graph, "--out"]
+    with TemporaryDirectory() as folder:
+        start_python(*command, str(Path(folder) / "first"))  # compiles, if nothing has yet
+        times, torch = [], []
+        for k in range(repeats):
+            times.append(cpu_seconds(*command, str(Path(folder) / str(k))))
+            torch.append(cpu_seconds("-c", "import torch"))
+    name = f"fedsage run, {graph}, CPU, against import torch"
+    return figure_of(name, times, "s", torch, at_most=4 if here else None)
+
+
+def cpu_seconds(*arguments: str) -> float:
+    """The CPU time of a fresh Python, in the program and in the system."""
+    before = os.times()
+    start_python(*arguments)
+    after = os.times()
+    used = after.children_user - before.children_user
+    return used + after.children_system - before.children_system
 
 
 def start_python(*arguments: str) -> None:

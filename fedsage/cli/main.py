@@ -36,7 +36,7 @@ from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Found through typer, because click is a package of its own only in some versions.
 ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
-NEW_OBJECTS = 20_000  # between two looks of the garbage collector
+NEW_OBJECTS = 100_000  # between two looks of the garbage collector
 HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -80,13 +80,16 @@ def main() -> None:
     """Run the command line and exit.
 
     Python's collector looks for garbage after every 700 new objects. Imported modules are
-    hundreds of thousands, and none of them is garbage: a tenth of a short run.
+    hundreds of thousands, and none of them is garbage: a tenth of a short run. At the end of a
+    program it looks through all of them once more, unless they are frozen.
     """
     gc.set_threshold(NEW_OBJECTS)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals that cannot show ΔE
-    sys.exit(exit_code())
+    code = exit_code()
+    gc.freeze()
+    sys.exit(code)
 
 
 def exit_code() -> int:

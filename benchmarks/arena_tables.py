@@ -14,8 +14,8 @@ from fedsage.readable import counted, size
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- table: arena -->", "<!-- end -->"
-COLUMNS = ("method", "state", "global", "local", "own model, local", "local − fedsage+",
-           "CPU s", "sent", "memory")  # fmt: skip
+COLUMNS = ("method", "state", "seeds", "global", "local", "own model, local",
+           "global − fedsage+", "local − fedsage+", "CPU s", "sent")  # fmt: skip
 
 
 def tables(found: Mapping[str, Any]) -> str:
@@ -23,13 +23,13 @@ def tables(found: Mapping[str, Any]) -> str:
     rings: dict[str, list[Mapping[str, Any]]] = {}
     for row in found["rows"]:
         where = f"{row['dataset']}, {row['owners']} {row['partition']} owners, {row['split']}"
-        seeds = counted(len(row["seeds"]), "seed")
-        rings.setdefault(f"{where}, {seeds}", []).append(row)
+        rings.setdefault(where, []).append(row)
     parts = [f"**{title}**\n\n{markdown(rows)}" for title, rows in rings.items()]
     for measure, each in found["ranks"].items():
         order = sorted((mean(rank for _, rank in held), name) for name, held in each.items())
         told = ", ".join(f"{name} {rank:.1f}" for rank, name in order)
-        parts.append(f"Mean rank by {measure} accuracy, over all of these: {told}.")
+        held = counted(max(map(len, each.values()), default=0), "time")
+        parts.append(f"Mean rank by {measure} accuracy where all took part ({held}): {told}.")
     return "\n\n".join(parts)
 
 
@@ -38,10 +38,10 @@ def markdown(rows: list[Mapping[str, Any]]) -> str:
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for row in rows:
         cells = (
-            f"`{row['method']}`", row["moments"], spread_of(row["global"]),
-            spread_of(row["local"]), spread_of(row["own"]["local"]), gap(row, "local"),
-            f"{row['cpu_seconds']:.1f}", size(row["bytes"]) if row["bytes"] else "nothing",
-            f"{row['peak_rss_mb']:.0f} MB",
+            f"`{row['method']}`", row["moments"], str(len(row["seeds"])),
+            spread_of(row["global"]), spread_of(row["local"]), spread_of(row["own"]["local"]),
+            gap(row, "global"), gap(row, "local"), f"{row['cpu_seconds']:.1f}",
+            size(row["bytes"]) if row["bytes"] else "nothing",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

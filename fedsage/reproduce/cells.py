@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -129,7 +130,8 @@ def leave_with_parent() -> None:
 
 def run_cell(config: Config, path: Path) -> None:
     """Run one cell and store its result."""
-    forget_peak()  # the process may have run others
+    gc.collect()  # the process may have run others, whose owners lie in cycles
+    forget_peak()
     result = run_config(config)
     kept = {
         "record": asdict(result.record),

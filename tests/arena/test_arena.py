@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
 from fedsage.errors import ConfigError
 from fedsage.methods import all_methods, find_method
-from fedsage.reproduce.cells import Cell
+from fedsage.protocol.owner import DataOwner
+from fedsage.reproduce.cells import Cell, run_cell
 from tests.small import SMALL
 
 SETTINGS = {key: value for key, value in SMALL.items() if key != "data"}
@@ -109,6 +111,14 @@ def test_a_contest_is_fair_and_goes_on_where_it_was_stopped(tmp_path: Path) -> N
     assert json.loads((tmp_path / "arena.json").read_text())["rows"] == found["rows"]
     page = (tmp_path / "report.html").read_text()
     assert "Ranks" in page and "fedprox@gcn" in page and "95% intervals" in page
+
+
+def test_owners_of_earlier_runs_do_not_stay_in_memory(tmp_path: Path) -> None:
+    one = contest("fedsage")
+    for seed in range(3):
+        config = one.config(one.entrants[0], RING, "averaged", {}, seed)
+        run_cell(config, tmp_path / f"{seed}.json")
+    assert sum(type(thing) is DataOwner for thing in gc.get_objects()) <= RING.owners
 
 
 @pytest.mark.slow

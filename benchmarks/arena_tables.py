@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from fedsage.arena.page import gap, spread_of
+from fedsage.evaluation.paired import paired_difference
 from fedsage.readable import counted, size
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,13 +25,56 @@ def tables(found: Mapping[str, Any]) -> str:
     for row in found["rows"]:
         where = f"{row['dataset']}, {row['owners']} {row['partition']} owners, {row['split']}"
         rings.setdefault(where, []).append(row)
-    parts = [f"**{title}**\n\n{markdown(rows)}" for title, rows in rings.items()]
+    parts = [f"**All together**\n\n{pooled(found['rows'])}"]
+    parts += [f"**{title}**\n\n{markdown(rows)}" for title, rows in rings.items()]
     for measure, each in found["ranks"].items():
         order = sorted((mean(rank for _, rank in held), name) for name, held in each.items())
         told = ", ".join(f"{name} {rank:.1f}" for rank, name in order)
         held = counted(max(map(len, each.values()), default=0), "time")
         parts.append(f"Mean rank by {measure} accuracy where all took part ({held}): {told}.")
     return "\n\n".join(parts)
+
+
+def pooled(rows: list[Mapping[str, Any]]) -> str:
+    """Paired differences over all graphs, owners and seeds that both sides have."""
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    columns = ("method", "pairs", f"global − {names[0]}", f"local − {names[0]}",
+               "local, state own − averaged")  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    one = {measure: known(rows, measure) for measure in ("global", "local")}
+    for name in names:
+        state = "averaged" if (name, "averaged") in one["local"] else "own"
+        gaps = [
+            difference(held[name, state], held[names[0], "averaged"]) for held in one.values()
+        ]
+        mine, other = one["local"][name, state], one["local"][name, "own"]
+        cells = (f"`{name}`", str(len(mine)), *gaps, difference(other, mine))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def known(
+    rows: list[Mapping[str, Any]], measure: str
+) -> dict[tuple[str, str], dict[tuple[str, str, int], float]]:
+    """Accuracy by method and state, for each graph, kind of owners and seed."""
+    found: dict[tuple[str, str], dict[tuple[str, str, int], float]] = {}
+    for row in rows:
+        held = found.setdefault((row["method"], row["moments"]), {})
+        if each := row[measure]["each"]:
+            for seed, value in zip(row["seeds"], each, strict=True):
+                held[row["dataset"], row["partition"], seed] = value
+    return found
+
+
+def difference(one: Mapping[Any, float], base: Mapping[Any, float]) -> str:
+    """The mean difference in points where both are known; bold if its interval is beyond 0."""
+    both = [key for key in one if key in base]
+    if one is base or len(both) < 2:
+        return "–"
+    held = paired_difference([one[key] for key in both], [base[key] for key in both])
+    assert held.low is not None and held.high is not None
+    words = f"{100 * held.mean:+.1f} [{100 * held.low:+.1f}, {100 * held.high:+.1f}]"
+    return f"**{words}**" if held.clear else words
 
 
 def markdown(rows: list[Mapping[str, Any]]) -> str:

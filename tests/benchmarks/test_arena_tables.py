@@ -1,0 +1,28 @@
+"""The tables of the arena's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.arena_tables import pooled
+
+
+def row(method: str, moments: str, seeds: list[int], local: list[float]) -> dict[str, Any]:
+    return {
+        "method": method, "moments": moments, "dataset": "cora", "partition": "random",
+        "seeds": seeds, "global": {"each": []}, "local": {"each": local},
+    }  # fmt: skip
+
+
+def test_differences_are_of_seeds_that_both_have_and_bold_beyond_noise() -> None:
+    rows = [
+        row("fedsage+", "averaged", [0, 1, 2], [0.8, 0.7, 0.9]),
+        row("fedsage+", "own", [0, 1], [0.7, 0.7]),
+        row("moon", "averaged", [2, 1], [0.85, 0.65]),
+        row("moon", "own", [1], [0.6]),
+    ]
+    lines = pooled(rows).splitlines()[2:]
+    assert lines == [
+        "| `fedsage+` | 3 | – | – | -5.0 [-68.5, +58.5] |",
+        "| `moon` | 2 | – | **-5.0 [-5.0, -5.0]** | – |",
+    ]

@@ -101,11 +101,11 @@ def old_checkpoint(scene: Scene, name: str, seen: Seen) -> None:
 
 @fault("the server restarted with a checkpoint eight rounds old", STOPS)
 def older_checkpoint(scene: Scene, name: str, seen: Seen) -> None:
-    newest = with_checkpoint_of(scene, 8)
+    run, newest = scene.server_run, with_checkpoint_of(scene, 8)
     told = scene.stopped("newest copy")
     stop(scene.kit("server"))
-    shutil.rmtree(scene.server_run)
-    shutil.move(newest, scene.server_run)
+    shutil.rmtree(run)
+    shutil.move(newest, run)
     start(scene.kit("server"), None, quiet)
     resume(scene, seen, told)
 

@@ -43,7 +43,7 @@ from fedsage.runs.execute import run_config
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = DOCS / "results" / "chaos.json"
-ROUNDS = 7  # for each fault
+ROUNDS = 10  # for each fault: some need eight
 PER_ROUND = ("Change", "NoisyGradient")  # what an owner sends once in a round
 LONGEST = 4.0  # seconds at most, from a round to the next fault
 

@@ -68,6 +68,20 @@ def train(graph: Graph, owners: Partition) -> Train:
     return run
 
 
+@pytest.fixture
+def diverge(graph: Graph, owners: Partition) -> Train:
+    """Train a method with settings that no limit would allow."""
+
+    def run(method: str = "fedsage", seed: int = 0, **sections: dict[str, object]) -> RunResult:
+        config: Config = load_config(SMALL, {"run": {"method": method, "seed": seed}})
+        beyond = {
+            name: getattr(config, name).model_copy(update=one) for name, one in sections.items()
+        }
+        return execute(config.model_copy(update=beyond), owners, graph, Stopwatch())
+
+    return run
+
+
 LONGEST = (
     "federation/test_federation.py",
     "docs/test_site.py",

@@ -211,9 +211,9 @@ def test_an_owner_without_test_nodes_counts_in_no_average(graph: Graph) -> None:
     assert record.accuracy["local"] == pytest.approx((shares[0] + shares[2]) / 2)
 
 
-def test_divergence_is_an_error_and_not_a_result(train: Train) -> None:
+def test_divergence_is_an_error_and_not_a_result(diverge: Train) -> None:
     with pytest.raises(ConfigError, match="Training diverged"):
-        train(classifier={"eta": 1e30})
+        diverge(classifier={"eta": 1e30})
 
 
 def test_another_graph_is_not_taken_for_the_whole_one(graph: Graph, owners: Partition) -> None:

@@ -241,6 +241,6 @@ def test_without_the_whole_graph_the_truth_is_left_out(owners: Partition) -> Non
     assert found.missing is None and found.counts is None and found.distance_mended is None
 
 
-def test_a_diverging_neighgen_is_an_error(train: Train) -> None:
+def test_a_diverging_neighgen_is_an_error(diverge: Train) -> None:
     with pytest.raises(ConfigError, match=r"Training diverged.*neighgen\.eta"):
-        train("fedsage+neighgen", neighgen=GEN | {"eta": 1e30})
+        diverge("fedsage+neighgen", neighgen={"eta": 1e30})

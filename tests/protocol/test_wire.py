@@ -140,9 +140,9 @@ TRIED = [
     INTRODUCTION,
     Introductions({"0": INTRODUCTION}),
     Letters({"2": BYTES.reshape(-1)}),
-    SoughtNodes(POINTS, POINTS[:0]),
-    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, 7, POINTS),
-    GroupsAsked(PLACES[:, :2], PLACES, 7, 3),
+    SoughtNodes(POINTS, POINTS[:0], 7, 20),
+    FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, POINTS),
+    GroupsAsked(PLACES[:, :2], PLACES, 7),
     Sides(PLACES[:, :2], torch.tensor([2**60, -5], dtype=torch.int64)),
     GroupParts(
         torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16),

@@ -157,11 +157,12 @@ def row_for(
 
 def differences(one: Standing, standings: Sequence[Standing]) -> dict[str, Any]:
     """How far it is above the first entrant on the same ring, seed by seed."""
+    first = standings[0].who
     same = [s for s in standings if s.ring == one.ring and s.moments == one.moments]
-    base = same[0]
-    found: dict[str, Any] = {"against": base.who.name}
+    base = next((s for s in same if s.who == first), None)
+    found: dict[str, Any] = {"against": first.name}
     for measure in MEASURES:
-        mine, theirs = one.by_seed(measure), base.by_seed(measure)
+        mine, theirs = one.by_seed(measure), base.by_seed(measure) if base else {}
         seeds = [seed for seed in mine if seed in theirs]
         if one is base or not seeds:
             found[measure] = None

@@ -184,6 +184,15 @@ def test_differences_are_of_the_seeds_that_both_have() -> None:
     assert differences(other, [base, other])["local"] is None
 
 
+def test_where_the_first_entrant_has_not_run_there_is_no_difference() -> None:
+    base, one = (
+        standing("fedsage", [0.5, 0.9], 0, "averaged"),
+        standing("locsage", [0.6, 1.0], 0),
+    )
+    found = differences(standing("globsage", [0.7, 0.8], 0), [base, one])
+    assert found == {"against": "fedsage", "global": None, "local": None}
+
+
 def test_differences_are_paired_by_seed() -> None:
     base, one = standing("fedsage", [0.5, 0.9], 0), standing("fedprox", [0.6, 1.0], 0)
     found = differences(one, [base, one])

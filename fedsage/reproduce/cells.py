@@ -130,7 +130,7 @@ def leave_with_parent() -> None:
 
 def run_cell(config: Config, path: Path) -> None:
     """Run one cell and store its result."""
-    gc.collect()  # the process may have run others, whose owners lie in cycles
+    gc.collect()  # so that the peak is of this run, without owners of earlier ones
     forget_peak()
     result = run_config(config)
     kept = {

@@ -66,7 +66,8 @@ def row_of(groups: Groups, dataset: str, method: str, known: float) -> TableRow:
     for kind in KINDS:
         each = list(accuracies(groups[key], kind).values())
         found = [] if method == BASE else gains(groups, key, kind)
-        row[kind] = f"{mean(each):.4f} ± {stdev(each):.4f}" if len(each) > 1 else each[0]
+        spread = f" ± {stdev(each):.4f}" if len(each) > 1 else ""
+        row[kind] = f"{mean(each):.4f}{spread}"
         row[f"gain, {kind}"] = gain(found)
     share = ""
     if method not in (BASE, ORACLE) and best and mean(best):

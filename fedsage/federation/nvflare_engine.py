@@ -88,7 +88,11 @@ class NVFlareEngine(Engine):
         return self.names[owner]
 
     def begin(self) -> None:
-        """Begin a part of the run: all owners join, from the last round that was kept."""
+        """Begin a part of the run: all owners join, from the last round that was kept.
+
+        Who was started again between two looks has a new token, too.
+        """
+        self.fl_ctx.get_engine().sync_clients_from_main_process()
         self.part += 1
         self.round_over = False
         self.fresh.clear()

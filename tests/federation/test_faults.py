@@ -207,6 +207,18 @@ def right(data: Any) -> Any:
     return reply
 
 
+class Tokens:
+    """Stands in for NVFlare's context and engine; counts how often tokens were fetched."""
+
+    fetched = 0
+
+    def get_engine(self) -> Tokens:
+        return self
+
+    def sync_clients_from_main_process(self) -> None:
+        self.fetched += 1
+
+
 def engine_with(
     answers: dict[str, Callable[[Any], Any]], deadline: float = 0.6, least: int = 1
 ) -> Any:
@@ -217,7 +229,8 @@ def engine_with(
 
     return nvflare_engine.NVFlareEngine(
         FakeController(answers),  # type: ignore[arg-type]
-        None, Signal(), sorted(answers), "r", deadline, least, Now(Path(), "r", "j", []), dict,
+        Tokens(), Signal(), sorted(answers), "r", deadline, least, Now(Path(), "r", "j", []),
+        dict,
     )  # fmt: skip
 
 

@@ -52,6 +52,14 @@ def stuck_owner(engine: Any) -> None:
     engine.stuck[1] = "it cannot write to its disk"
 
 
+def test_every_part_knows_the_tokens_of_owners_that_were_started_again() -> None:
+    """Also of one that is back before anybody saw that it was gone."""
+    engine = engine_with({"a": right})
+    for part in (1, 2):
+        engine.begin()
+        assert engine.fl_ctx.fetched == part == engine.part
+
+
 def test_after_a_refused_answer_a_run_asks_once_more_and_then_stops(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 from fedsage.config import load_config
 from fedsage.federation.owner.site import JOINING
 from fedsage.mending.way import WAYS
+from fedsage.mending.whole_neighgen import in_open_numbers
 from fedsage.methods import METHODS
 from fedsage.protocol.hidden_sums.owner import make_keys
 from fedsage.protocol.messages import MESSAGES, Ask
 from fedsage.protocol.procedures import (
     Procedure,
     in_full,
-    in_open_numbers,
     in_sums,
     in_whole_numbers,
     procedures_in,

@@ -109,11 +109,6 @@ def in_sums(config: Config) -> bool:
     return config.privacy.level in ("sums", "private")
 
 
-def in_open_numbers(config: Config) -> bool:
-    """For runs with messages in whole numbers that the server can read."""
-    return in_whole_numbers(config) and not in_sums(config)
-
-
 def in_private(config: Config) -> bool:
     """For runs in which only noisy sums leave, and each is charged."""
     return config.privacy.level == "private"

@@ -2,7 +2,7 @@
 
     python benchmarks/many_owners.py --owners 50 --rounds 20
 
-Sums are hidden. Prints seconds and memory as they come, and whether the model is that of one
+Prints seconds and memory as they come, and whether the model is that of one
 process; ``--out`` keeps the figures as JSON. Memory is what the machine has less of.
 """
 
@@ -26,10 +26,10 @@ from fedsage.runs.execute import run_config
 EVERY = 0.3  # seconds between two looks at memory
 
 
-def config_of(owners: int, rounds: int) -> Config:
+def config_of(owners: int, rounds: int, privacy: str) -> Config:
     """Small parts of a random graph, and time enough for all to start on two cores."""
     return load_config(
-        {"run": {"method": "fedsage", "engine": "nvflare"}, "privacy": {"level": "sums"}},
+        {"run": {"method": "fedsage", "engine": "nvflare"}, "privacy": {"level": privacy}},
         {"data": {"dataset": "synthetic", "owners": owners, "partition": "random"}},
         {"synthetic": {"nodes": 150 * owners, "features": 20}, "model": {"widths": [16, 8]}},
         {"classifier": {"rounds_c": rounds}, "federation": {"deadline": 300, "wait": 600}},
@@ -64,9 +64,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--owners", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--privacy", choices=("open", "sums"), default="open")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    config, watch, times = config_of(asked.owners, asked.rounds), Watch(), list[float]()
+    config, watch, times = config_of(asked.owners, asked.rounds, asked.privacy), Watch(), []
 
     def say(words: str) -> None:
         print(f"{time.monotonic() - watch.begin:.0f} s: {words}", flush=True)
@@ -84,7 +85,7 @@ def main() -> None:
     print(found)
     if asked.out:
         about = {"commit": commit(), "machine": machine(), "versions": versions()}
-        write_json(asked.out, {"owners": asked.owners, "rounds": asked.rounds} | found | about)
+        write_json(asked.out, vars(asked) | {"out": None} | found | about)
 
 
 if __name__ == "__main__":

@@ -188,3 +188,25 @@ def test_members_change_while_the_server_runs(
         stop(added)
     assert record.owners == 3 and record.missed == 0
     assert owners_at(kits, OWNERS[0]) == [OWNERS[0], OWNERS[1], "newcomer"]
+
+
+def test_files_in_the_current_folder_do_not_decide_how_the_coordinator_connects(
+    kits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVFlare would take the first ``comm_config.json`` anywhere below the current folder."""
+    from nvflare.fuel.f3.comm_config import CommConfigurator
+    from nvflare.fuel.utils.config_service import ConfigService
+
+    from fedsage.federation.coordinator.session import Unreachable, session
+
+    planted = tmp_path / "downloads" / "deep"
+    planted.mkdir(parents=True)
+    (planted / "comm_config.json").write_text('{"allow_adhoc_conns": true}')
+    monkeypatch.chdir(tmp_path / "downloads")
+    monkeypatch.setattr(ConfigService, "_config_path", [])
+    CommConfigurator.reset()
+    assert CommConfigurator().config == {"allow_adhoc_conns": True}  # the attack
+    CommConfigurator.reset()
+    with pytest.raises(Unreachable), session(open_kit(kits / "coordinator"), timeout=0.1):
+        pass
+    assert CommConfigurator().config is None

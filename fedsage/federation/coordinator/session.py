@@ -22,11 +22,14 @@ class Unreachable(FedSageError):
 def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
     """A connection to the server as the coordinator."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
+    from nvflare.fuel.utils.config_service import ConfigService
 
     if kit.role != "coordinator":
         raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
     where = federation_of(kit)["server"]
     check_certificate(kit)
+    # otherwise NVFlare searches the whole current folder for its settings, and uses what it finds
+    ConfigService.initialize({}, [str(kit.path / "startup")])
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we report problems ourselves
     try:
         with redirect_stdout(io.StringIO()):  # hides NVFlare's message about connecting

@@ -47,6 +47,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """``a, b, c``; of many names the first ones, and how many others there are."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    first = sorted(names, key=natural)[:most]
+    return f"{', '.join(first)} and {len(names) - most} others"
+
+
 def natural(text: str) -> list[tuple[int, int, str]]:
     """A key to sort names by, so that owner-2 comes before owner-10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", text)

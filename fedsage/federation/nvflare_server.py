@@ -30,7 +30,7 @@ from fedsage.federation.status import status
 from fedsage.federation.status.current_run import NOW, Now
 from fedsage.files import write_json
 from fedsage.models.classifier import save_models
-from fedsage.readable import counted
+from fedsage.readable import counted, listed
 from fedsage.runs.events import Event
 from fedsage.runs.folder import Provenance, write_result
 
@@ -165,7 +165,7 @@ class FedSageController(Controller):  # type: ignore[misc]
                     here, kept, observe, self.settings, self.files,
                 )  # fmt: skip
             except Returned:
-                names = ", ".join(engine.names[i] for i in sorted(engine.fresh))
+                names = listed([engine.names[i] for i in sorted(engine.fresh)])
                 after = counted(len(lines), "round")
                 note(own, f"{names} rejoins run {self.run_name} after {after}.")
             except Absent:
@@ -175,7 +175,7 @@ class FedSageController(Controller):  # type: ignore[misc]
                 if again and not lost:
                     raise
                 again = not lost
-                names = ", ".join(engine.names[i] for i in sorted(lost))
+                names = listed([engine.names[i] for i in sorted(lost)])
                 if lost and (lines or engine.part == 1):
                     note(own, f"Run {self.run_name} waits for {names}.")
                 if engine.stuck:

@@ -25,7 +25,7 @@ from fedsage.cli.resume import how_to_resume
 from fedsage.data.datasets import DATASETS
 from fedsage.federation.server.serve import federated
 from fedsage.methods import METHODS, find_method
-from fedsage.readable import counted
+from fedsage.readable import counted, listed
 from fedsage.reproduce.make import STUDIES
 from fedsage.runs.comparison import Row
 from tests.cli.conftest import SMALL, Call
@@ -200,3 +200,10 @@ def test_figures_are_refused_before_anything_is_trained(
     done = fedsage("reproduce", "figure-alpha", "--quick")
     assert done.code == 2 and "matplotlib" in done.err
     assert not Path("runs").exists()
+
+
+def test_of_many_names_only_the_first_are_shown() -> None:
+    names = [f"owner-{i}" for i in range(50)]
+    assert listed(names[:6]) == "owner-0, owner-1, owner-2, owner-3, owner-4, owner-5"
+    some = "owner-0, owner-1, owner-2, owner-3, owner-4 and 45 others"
+    assert listed(sorted(names)) == some

@@ -104,3 +104,12 @@ def test_parties_that_only_wait_load_neither_torch_nor_numpy() -> None:
     seen = "[name for name in ('torch', 'numpy', 'numba') if name in sys.modules]"
     command = [sys.executable, "-c", f"import sys, {names}; print({seen})"]
     assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_many_owners_ask_the_server_less_often() -> None:
+    pytest.importorskip("nvflare")
+    from fedsage.federation.coordinator.submission import seconds_between_questions
+
+    assert seconds_between_questions(3) == seconds_between_questions(10) == 0.02
+    for owners in (50, 200):
+        assert owners / seconds_between_questions(owners) == 100

@@ -20,6 +20,7 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums.server import HiddenSums
 from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.protocol.procedures import in_private, in_sums
+from fedsage.readable import listed
 from fedsage.tables.compare import differences, read_marks
 from fedsage.tables.digits import numbers_of
 from fedsage.tables.tables import mean_of, scale_of
@@ -102,7 +103,7 @@ def await_consent(
                 f"are needed. {why}"
             )
         if open_:
-            who = ", ".join(names[i] for i in open_)
+            who = listed([names[i] for i in open_])
             tell(f"waiting for the consent of {who}, for {waited:.0f} s now")
     exchange.leave_out(list(lost))
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from fedsage.config import Config
 from fedsage.errors import FedSageError, ProtocolError
-from fedsage.federation.consent.own_files import checksums_of
 from fedsage.federation.coordinator.session import Unreachable, session
+from fedsage.federation.coordinator.submission import write_job
 from fedsage.federation.kits.kit import Kit, federation_of
 from fedsage.federation.kits.members import MEMBERS
 from fedsage.federation.nvflare_server import GROUP, STATUS
 from fedsage.federation.status.status import Status
-from fedsage.files import write_json
+from fedsage.readable import listed
 from fedsage.runs.events import HistoryLine
 
 POLL = 1.0  # seconds between two looks at a run
@@ -32,51 +32,6 @@ PATIENCE = 5.0  # seconds after which it is said for whom a run waits
 AGAIN = 30.0  # seconds between two such lines
 LOST = 3  # polls in a row without an answer, or without a process for the run
 ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED", "REJECTED")
-
-
-def write_job(
-    folder: Path, config: Config, owners: list[str], run: str, command: str, members: str
-) -> None:
-    """Write what NVFlare needs: JSON files, and no code; ``members`` is their signed list."""
-    fed = config.federation
-    least = fed.min_owners or len(owners)
-    controller = {
-        "settings": config.model_dump_json(), "run": run, "owners": owners,
-        "deadline": fed.deadline, "min_owners": least, "wait": fed.wait, "command": command,
-        "files": checksums_of(config), "members": members,
-    }  # fmt: skip
-    server = {
-        "format_version": 2,
-        "server": {"heart_beat_timeout": 600, "task_request_interval": 0.02},
-        "task_data_filters": [],
-        "task_result_filters": [],
-        "components": [],
-        "workflows": [
-            {
-                "id": GROUP,
-                "path": "fedsage.federation.nvflare_server.FedSageController",
-                "args": controller,
-            }
-        ],
-    }
-    executor = {
-        "path": "fedsage.federation.nvflare_owner.FedSageExecutor",
-        "args": {"members": members},
-    }
-    client = {
-        "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": executor}],
-        "task_result_filters": [],
-        "task_data_filters": [],
-        "components": [],
-    }
-    config_folder = folder / "app" / "config"
-    write_json(config_folder / "config_fed_server.json", server)
-    write_json(config_folder / "config_fed_client.json", client)
-    write_json(folder / "meta.json", {
-        "name": GROUP, "resource_spec": {}, "min_clients": 1,
-        "deploy_map": {"app": ["server", *owners]},
-    })  # fmt: skip
 
 
 class Lost(FedSageError):
@@ -217,14 +172,14 @@ class Waits:
         since, left = seen.waiting_seconds or 0.0, seen.deadline_seconds
         names = seen.waiting_for if since > PATIENCE else []
         more = "" if left is None else f", for {left:.0f} s more"
-        who = f"waiting for {', '.join(names)}, for {since:.0f} s now{more}" if names else ""
+        who = f"waiting for {listed(names)}, for {since:.0f} s now{more}" if names else ""
         now = time.monotonic()
         changed = names != self.names or now - self.last > AGAIN
         if changed and (words := consent or who):
             self.say(words)
             self.last = now
         elif self.names and not names:
-            self.say(f"{', '.join(self.names)}: no longer waited for")
+            self.say(f"{listed(self.names)}: no longer waited for")
         self.names = names
 
 

@@ -28,7 +28,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
         raise ConfigError(f"{kit.path} is the kit of {kit.name}, not of the coordinator.")
     where = federation_of(kit)["server"]
     check_certificate(kit)
-    # otherwise NVFlare searches the whole current folder for its settings, and uses what it finds
+    # otherwise NVFlare takes settings from any file of that name below the current folder
     ConfigService.initialize({}, [str(kit.path / "startup")])
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we report problems ourselves
     try:

@@ -149,6 +149,7 @@ class FedSageController(Controller):  # type: ignore[misc]
             if self.waits and event.what != "waits" and not done:  # owners have decided
                 until = time.monotonic() + self.wait
             self.waits = event.words if event.what == "waits" else ""
+            now.tell(decisions=self.waits)
             if event.line is not None:
                 lines.append(asdict(event.line))
                 now.tell(phase=event.phase, round=event.round + 1)

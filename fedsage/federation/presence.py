@@ -94,6 +94,7 @@ def picture(
         exchange_seconds=None if asked is None else round(now - asked, 1),
         owners=found,
         waiting_for=sorted(missing),
+        decisions=run.get("decisions", ""),
         waiting_seconds=round(now - min(missing.values()), 1) if missing else None,
         deadline_seconds=max(0.0, round(deadline - now, 1)) if missing and deadline else None,
     )

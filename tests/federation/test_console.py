@@ -308,6 +308,8 @@ def test_in_a_real_browser(
                     width,
                 )
                 assert tab.run("!document.querySelector('img')")
+                hidden = "[...document.querySelectorAll('[data-part=ask] *')].some(one => "
+                assert not tab.run(f"{hidden}one.scrollHeight > one.clientHeight + 9)")
                 shoot(tab, f"{name}-{width}-{scheme}")
         tab.open(console.address)
         tab.until("document.getElementById('live').textContent === 'live'")

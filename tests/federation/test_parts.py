@@ -113,3 +113,17 @@ def test_many_owners_ask_the_server_less_often() -> None:
     assert seconds_between_questions(3) == seconds_between_questions(10) == 0.02
     for owners in (50, 200):
         assert owners / seconds_between_questions(owners) == 100
+
+
+def test_a_run_that_waits_for_people_says_so_once_and_again_when_that_changes() -> None:
+    pytest.importorskip("nvflare")
+    from fedsage.federation.coordinator.job import Waits
+    from fedsage.federation.status.status import Status
+
+    said: list[str] = []
+    waits = Waits(said.append)
+    all_, one = "waiting for the consent of a, b", "waiting for the consent of b"
+    slow = Status(waiting_for=["a", "b"], waiting_seconds=9.0)  # between two questions
+    for seen, words in ((slow, all_), (Status(), all_), (slow, all_), (slow, one)):
+        waits.tell(seen, f"{words}, for 22 s now")
+    assert said == [f"{all_}, for 22 s now", f"{one}, for 22 s now"]

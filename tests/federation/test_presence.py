@@ -52,6 +52,8 @@ def test_the_server_sees_who_is_there_who_answered_and_who_is_waited_for() -> No
     assert status_in(told) == found
     early = picture(97.5, NAMES, seen, run | {"missing": {}})
     assert early.waiting_for == [] and early.deadline_seconds is None  # owners are at work
+    asking = "waiting for the consent of west, for 9 s now"
+    assert lines_of(picture(100.0, NAMES, seen, run | {"decisions": asking}))[-2] == asking
     idle = picture(100.0, NAMES, {}, None)
     assert idle.run is None and not any(one.connected for one in idle.owners.values())
 

@@ -86,6 +86,8 @@ def run_lines(found: Status) -> list[str]:
     done = f", round {found.round}" if found.round else ""
     total = f" of {found.rounds}" if done and found.rounds else ""
     lines = [f"run {found.run}: {found.phase}{done}{total}"]
+    if found.decisions:
+        return [*lines, found.decisions]
     if found.exchange and found.exchange_seconds is not None:
         answered = ", ".join(found.answered) or "nobody yet"
         ago = seconds(found.exchange_seconds)

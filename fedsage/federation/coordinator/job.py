@@ -158,6 +158,7 @@ class Waits:
 
     say: Callable[[str], None]
     names: list[str] = field(default_factory=list)
+    about: str = ""
     last: float = 0.0
     said: set[str] = field(default_factory=set)
 
@@ -170,17 +171,18 @@ class Waits:
     def tell(self, seen: Status, consent: str) -> None:
         """Say it, if it is time; ``consent`` are the words while owners have to decide."""
         since, left = seen.waiting_seconds or 0.0, seen.deadline_seconds
-        names = seen.waiting_for if since > PATIENCE else []
+        names = seen.waiting_for if since > PATIENCE and not consent else []
         more = "" if left is None else f", for {left:.0f} s more"
         who = f"waiting for {listed(names)}, for {since:.0f} s now{more}" if names else ""
+        about = consent.split(", for ")[0] or listed(names)
         now = time.monotonic()
-        changed = names != self.names or now - self.last > AGAIN
+        changed = about != self.about or now - self.last > AGAIN
         if changed and (words := consent or who):
             self.say(words)
             self.last = now
         elif self.names and not names:
             self.say(f"{listed(self.names)}: no longer waited for")
-        self.names = names
+        self.names, self.about = names, about
 
 
 def look_at(talk: Any) -> Status | None:

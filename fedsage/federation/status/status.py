@@ -55,6 +55,7 @@ class Status:
     jobs: list[str] = field(default_factory=list)  # that the server has a process for
     waiting_for: list[str] = field(default_factory=list)
     waiting_seconds: float | None = None
+    decisions: str = ""  # for whose consent the run waits, in words
     deadline_seconds: float | None = None  # until the run goes on without them, or stops
     disk_free_bytes: int = 0  # where this party's kit is
     certificate_days: int | None = None  # until this party's certificate ends

@@ -148,7 +148,7 @@ def check_private(config: Config, way: Way) -> None:
     if way.asks:
         raise ConfigError(
             f"Mending by '{way.name}' tells what no noise covers, so --privacy private cannot "
-            "have it. Use fedsage or fedsage+ without a way of mending."
+            "have it. Use fedsage or fedsage+ without a way of mending, or --privacy sums."
         )
     wanted = {
         "model.backbone": (config.model.backbone, "linear"),

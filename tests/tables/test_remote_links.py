@@ -34,6 +34,12 @@ def test_either_end_of_a_link_may_be_another_owners(tmp_path: Path) -> None:
     assert found.remote.owner == ("west", "")
 
 
+def test_check_counts_links_to_others(tmp_path: Path, fedsage: Call) -> None:  # noqa: F811
+    tables(tmp_path, "source,target,owner\np1,p2,\np3,x9,west\ny1,p1,\n")
+    done = fedsage("data", "check", str(tmp_path))
+    assert "3 nodes, 1 link, 2 links to other owners' nodes, 1 feature" in done.out
+
+
 def test_the_column_owner_is_not_needed(tmp_path: Path) -> None:
     found = tables(tmp_path, "source,target\np1,p2\np3,x9\n")
     assert found.remote is not None and found.remote.owner == ("",)

@@ -49,6 +49,11 @@ def gains_of(study: Mapping[str, Any], dataset: str, method: str, kind: str) -> 
     return np.array([100 * (ours[seed] - base[seed]) for seed in sorted(set(ours) & set(base))])
 
 
+def standard_error(gains: Array) -> float:
+    """Of their mean; not a number for a single seed, which has no known error: no bar."""
+    return float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.nan
+
+
 def draw_gains(study: Mapping[str, Any], path: Path) -> None:
     """What each way gains over FedSage with ten random owners, on G and at owners."""
     import matplotlib
@@ -63,10 +68,9 @@ def draw_gains(study: Mapping[str, Any], path: Path) -> None:
         for k, method in enumerate(GAINS):
             each = [gains_of(study, dataset, method, kind) for dataset in found]
             at = np.arange(len(found)) + 0.2 * (k - 1.5)
-            error = [one.std(ddof=1) / np.sqrt(len(one)) if len(one) > 1 else 0 for one in each]
-            means = [one.mean() for one in each]
+            means, errors = [one.mean() for one in each], [standard_error(one) for one in each]
             axes.bar(
-                at, means, 0.19, yerr=error, capsize=2, label=GAINS[method], color=COLORS[k]
+                at, means, 0.19, yerr=errors, capsize=2, label=GAINS[method], color=COLORS[k]
             )
         axes.set_xticks(range(len(found)), [NAMES[name] for name in found])
         axes.set_title(title)

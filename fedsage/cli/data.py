@@ -120,13 +120,13 @@ def check(
         given = read_schema(schema) if schema else None
         if owner_folders(graph):
             owned = read_all(graph, given)
-            graphs = together(owned).subgraphs
         elif folder := tables_folder(graph):
             owned = {folder.name: read_owned(folder, given)}
-            graphs = together(owned).subgraphs
         else:
-            owned, graphs = {}, (load(graph),)
-    print(fine_in_words(graph, graphs))
+            owned = {}
+        graphs = together(owned).subgraphs if owned else (load(graph),)
+    abroad = sum(one.num_remote for one in owned.values())
+    print(fine_in_words(graph, graphs, abroad))
     if owned:
         from fedsage.data.concerns import concerns_of
 
@@ -134,13 +134,14 @@ def check(
             print(f"Warning: {line}", file=sys.stderr)
 
 
-def fine_in_words(name: str, graphs: Sequence[Graph]) -> str:
-    """A line about one graph, or about the graphs of several owners."""
+def fine_in_words(name: str, graphs: Sequence[Graph], abroad: int) -> str:
+    """A line about one graph, or those of several owners, with ``abroad`` links to others."""
     nodes, links = (sum(getattr(g, n) for g in graphs) for n in ("num_nodes", "num_links"))
     owners = f"{len(graphs)} owners, " if len(graphs) > 1 else ""
+    more = f"{counted(abroad, 'link')} to other owners' nodes, " if abroad else ""
     return (
         f"{name} is fine: {owners}{counted(nodes, 'node')}, {counted(links, 'link')}, "
-        f"{width(graphs[0])}"
+        f"{more}{width(graphs[0])}"
     )
 
 

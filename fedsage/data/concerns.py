@@ -22,8 +22,8 @@ def concerns_of(owners: Mapping[str, Owned]) -> list[str]:
 
 
 def about_ids(owners: Mapping[str, Owned]) -> list[str]:
-    """Node ids that several owners use."""
-    held = {name: one for name, one in owners.items() if one.tables}
+    """Node ids that several owners use, unless their schema says that this is meant."""
+    held = {name: one for name, one in owners.items() if one.tables and not one.shared}
     counts = Counter(node for one in held.values() for node in one.ids)
     shared = [node for node, count in counts.items() if count > 1]
     if not shared:
@@ -33,7 +33,7 @@ def about_ids(owners: Mapping[str, Owned]) -> list[str]:
     return [
         f"{ids} at more than one owner, for example '{shared[0]}' at {listed(names)}. If these "
         "are the same nodes, they count several times, and may be in training at one owner and "
-        "in the test at another."
+        'in the test at another: say shared = "same" in the schema, and mend by links.'
     ]
 
 

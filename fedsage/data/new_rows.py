@@ -132,24 +132,24 @@ def links_of(
     skipped: list[str],
     folder: Path,
 ) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks, Float[Array, " links"] | None]:
-    """Links among new nodes, to nodes of the owner and to those of others; their weights.
+    """Links among new nodes, to nodes of the owner and to those of others.
 
-    Those of links to others are not used.
+    Last come the weights of the first two kinds; links to others have theirs with them.
     """
     among: list[tuple[int, int]] = []
     into: list[tuple[int, int]] = []
-    away: list[tuple[int, str]] = []
+    away: list[tuple[int, str, int]] = []
     place = {name: k for k, name in enumerate(ids)}
     ends, rows = ends_of(links, schema, folder), list[tuple[bool, int]]()
     weights = weights_of(links, schema)
     for row, (a, b) in enumerate(ends):
         assert links is not None  # or it has no rows
         strange = [one for one in (a, b) if one not in place and one not in known]
-        if schema.links == "known" and len(strange) == 1 and (a in place or b in place):
-            away.append((place[a if a in place else b], strange[0]))
-            continue
         if weights is not None and not weights[row] > 0:
             why = f"{links.seen(row, schema.weight)} is not a weight above 0"
+        elif schema.links == "known" and len(strange) == 1 and (a in place or b in place):
+            away.append((place[a if a in place else b], strange[0], row))
+            continue
         elif strange:
             why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
         elif a in place and b in place:
@@ -164,10 +164,11 @@ def links_of(
         else:
             why = "both ends are nodes that the owner already has"
         skipped.append(f"{links.file}, {links.row_name(row)}: {why}. Remove the row.")
-    here = np.array([new for new, _ in away], dtype=np.int64)
-    remote = RemoteLinks(here, tuple(there for _, there in away), ("",) * len(away))
+    here, there, at = zip(*away, strict=True) if away else ((), (), ())
     used = [row for _, row in sorted(rows)]  # those among new nodes come first
-    held = None if weights is None else weights[used]
+    held, abroad = (None if weights is None else weights[some] for some in (used, list(at)))
+    whose = ("",) * len(away)
+    remote = RemoteLinks(np.array(here, dtype=np.int64), there, whose, abroad)
     return as_links(among), as_links(into), remote, held
 
 

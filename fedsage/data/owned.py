@@ -99,6 +99,11 @@ class Owned:
         return self.tables.ids if self.tables else [str(v) for v in range(self.num_nodes)]
 
     @property
+    def num_remote(self) -> int:
+        """How many links to nodes of other owners it knows."""
+        return len(self.tables.remote.here) if self.tables and self.tables.remote else 0
+
+    @property
     def shared(self) -> bool:
         """Whether an id that another owner has, too, is the same node."""
         return self.schema is not None and self.schema.shared == "same"

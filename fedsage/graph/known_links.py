@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -21,7 +22,8 @@ class KnownLinks:
 
     ``ids`` are its own nodes, in order, by the names that others know them by. Link k leads
     from its node ``here[k]`` to the node that is called ``there[k]``, which belongs to the
-    owner ``at[k]``, or to ``UNKNOWN``. It weighs ``weights[k]``, if links have weights.
+    owner ``at[k]``, or to ``UNKNOWN``. It weighs ``weights[k]``, if links have weights. Owners
+    that are named in the table and do not take part are in ``absent``, with their links.
     """
 
     ids: Sequence[str]
@@ -30,6 +32,7 @@ class KnownLinks:
     at: NodeIds
     weights: Float[Array, " links"] | None = None
     shared: bool = False  # whether an id that others have, too, is the same node
+    absent: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +52,8 @@ class RemoteLinks:
         other = NOBODY if names else UNKNOWN
         at = [place.get(one, other) if one else UNKNOWN for one in self.owner]
         whose = np.array(at, dtype=np.int64)
-        return KnownLinks(ids, self.here, self.there, whose, self.weights, shared)
+        absent = Counter(one for one in self.owner if names and one and one not in place)
+        return KnownLinks(ids, self.here, self.there, whose, self.weights, shared, absent)
 
 
 NO_REMOTE = RemoteLinks(np.empty(0, np.int64), (), ())

@@ -130,8 +130,17 @@ def as_private(method: Method) -> Method:
     return replace(method, train=privately, owner=PrivateOwner)
 
 
-def check_columns(schema: Schema | None) -> None:
-    """Refuse columns whose scale is made of all nodes: no noise covers it."""
+def check_private_tables(schema: Schema | None) -> None:
+    """Refuse nodes that two owners hold, and columns whose scale is made of all nodes.
+
+    Such a node has two records, and the noise hides one; a scale no noise covers.
+    """
+    if schema and schema.shared == "same":
+        raise ConfigError(
+            'The schema says shared = "same": a node that two owners hold would be summed '
+            "twice, but --privacy private hides what is summed once. Use --privacy sums, or "
+            "let one owner hold each node."
+        )
     held = schema.held_as("numbers") if schema else ()
     if names := [one.name for one in held if kind_of(one).needs_scale(one)]:
         few = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
@@ -148,7 +157,7 @@ def check_private(config: Config, way: Way) -> None:
     if way.asks:
         raise ConfigError(
             f"Mending by '{way.name}' tells what no noise covers, so --privacy private cannot "
-            "have it. Use fedsage or fedsage+ without a way of mending."
+            "have it. Use fedsage or fedsage+ without a way of mending, or --privacy sums."
         )
     wanted = {
         "model.backbone": (config.model.backbone, "linear"),

@@ -32,11 +32,11 @@ from fedsage.rng import with_secret
 from fedsage.runs.checks import (
     as_private,
     check_classes,
-    check_columns,
     check_device,
     check_kernel,
     check_options,
     check_private,
+    check_private_tables,
     check_whole,
     fitting,
 )
@@ -92,7 +92,7 @@ def prepare(
         for i in range(owners.num_owners)
     ]
     if in_private(config) and owners.tables:
-        check_columns(owners.tables[0])
+        check_private_tables(owners.tables[0])
     check_device(config.run.device)
     check_kernel(config, owners)
     check_whole(owners, graph)

@@ -44,7 +44,7 @@ def test_each_concern_is_told_once(owners: Path) -> None:
     assert concerns_of(read_all(owners)) == [
         "1 node id is at more than one owner, for example 'x7' at east and west. If these are "
         "the same nodes, they count several times, and may be in training at one owner and in "
-        "the test at another.",
+        'the test at another: say shared = "same" in the schema, and mend by links.',
         "There is no node of class cold at west.",
         "Class plague has 4 nodes at east and west, fewer than 8: too few to say how well it "
         "is recognized.",
@@ -53,6 +53,11 @@ def test_each_concern_is_told_once(owners: Path) -> None:
         "empty cell, add \"-9\" to 'empty' in the schema, and give the column missing = "
         '"mean".',
     ]
+
+
+def test_ids_in_common_are_no_concern_if_they_are_meant(owners: Path) -> None:
+    (owners / "schema.toml").write_text(f'shared = "same"\n{SCHEMA}')
+    assert not any("more than one owner" in one for one in concerns_of(read_all(owners)))
 
 
 def test_a_run_says_so_before_it_trains(owners: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,16 @@ def test_a_run_whose_folder_is_gone_is_not_answered_again(
 def test_columns_without_a_range_are_refused_by_name(sites: Callable[[], list[Site]]) -> None:
     with pytest.raises(ConfigError, match=r"age, pulse.*range = \[0, 120\]"):
         ready(sites()[0])
+
+
+def test_nodes_that_two_owners_hold_are_refused(private: Make) -> None:
+    site = private()[0]
+    tables = site.owned.tables
+    assert tables is not None
+    same = replace(tables, schema=replace(tables.schema, shared="same"))
+    site.owned = replace(site.owned, tables=same)
+    with pytest.raises(ConfigError, match="hides what is summed once"):
+        ready(site)
 
 
 def test_owners_answer_by_their_second_stage(private: Make, tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedsage.data.owned import load_owners
 from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links, shared_nodes, with_shared
 from fedsage.graph.partition import Partition, partition
@@ -17,7 +20,9 @@ from fedsage.mending.links.summed_rows import usual_values
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.private import records
 from fedsage.runs.setup import Setup, data_owners, prepare
+from fedsage.tables.write import tables_of, write_tables
 from tests.small import small_config
 
 
@@ -164,3 +169,23 @@ def test_without_the_word_same_ids_are_different_nodes(graph: Graph) -> None:
     apart = tuple(replace(one, shared=False) for one in parts.known)
     _, owners = exchanged(replace(parts, known=apart))
     assert not any(len(work(owner).ends.here) for owner in owners)
+
+
+def test_a_node_of_two_owners_moves_a_private_sum_twice_as_far_so_it_is_refused(
+    graph: Graph, tmp_path: Path
+) -> None:
+    config = small_config("none", privacy={"level": "private"}, model={"widths": [2048]})
+    parts = sharing(graph)
+    (owners,) = data_owners(prepare(config, parts, None))
+    node, who = next(iter(holders(parts).items()))
+    rows = [
+        records(owners[i].plan, owners[i].graph, np.flatnonzero(parts.nodes[i] == node), 2**10)
+        for i in who
+    ]
+    assert np.linalg.norm(np.sum(rows, axis=0)) > 1.9 * np.linalg.norm(rows[0])
+    for i, (part, ids) in enumerate(zip(parts.subgraphs, parts.nodes, strict=True)):
+        tables = tables_of(part, [str(v) for v in ids.tolist()])
+        said = replace(tables.schema, shared="same")
+        write_tables(replace(tables, schema=said), tmp_path / f"owner-{i}")
+    with pytest.raises(ConfigError, match="hides what is summed once"):
+        prepare(config, load_owners(tmp_path), None)

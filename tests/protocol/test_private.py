@@ -177,6 +177,7 @@ def test_weights_of_another_size_are_refused(graph, owners):
     [
         ("locsage", {}, "cannot be trained with --privacy private"),
         ("fedsage+classes", {}, "tells what no noise covers"),
+        ("fedsage+links", {}, "'links' tells what no noise covers.* or --privacy sums"),
         ("fedsage", {"model": {"backbone": "gcn"}}, "needs 'linear'"),
         ("fedsage", {"classifier": {"class_weights": "balanced"}}, "needs 'none'"),
     ],

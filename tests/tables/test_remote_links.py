@@ -4,12 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from fedsage.config import MendConfig, NeighGenConfig
+from fedsage.data.new_rows import read_new
 from fedsage.data.owned import load_owners
 from fedsage.errors import DataError
+from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import NOBODY, UNKNOWN, RemoteLinks, known_links
 from fedsage.graph.partition import partition
 from fedsage.mending.links.far_ends import FarEnds
+from fedsage.mending.links.received import HeldMeans, fingerprints
+from fedsage.mending.links.steps import COPIES, for_new_nodes
+from fedsage.mending.way import NewNodes
+from fedsage.rng import generator
 from fedsage.tables.tables import Tables, read_tables
 from fedsage.tables.write import write_tables
 from tests.cli.conftest import Call, fedsage  # noqa: F401
@@ -32,6 +40,12 @@ def test_either_end_of_a_link_may_be_another_owners(tmp_path: Path) -> None:
     assert found.remote.here.tolist() == [2, 0]
     assert found.remote.there == ("x9", "y1")
     assert found.remote.owner == ("west", "")
+
+
+def test_check_counts_links_to_others(tmp_path: Path, fedsage: Call) -> None:  # noqa: F811
+    tables(tmp_path, "source,target,owner\np1,p2,\np3,x9,west\ny1,p1,\n")
+    done = fedsage("data", "check", str(tmp_path))
+    assert "3 nodes, 1 link, 2 links to other owners' nodes, 1 feature" in done.out
 
 
 def test_the_column_owner_is_not_needed(tmp_path: Path) -> None:
@@ -68,8 +82,29 @@ def test_links_have_no_direction_and_a_schema_that_says_so_is_refused(tmp_path: 
 
 def test_owners_are_found_by_name() -> None:
     links = RemoteLinks(np.array([0, 1, 2]), ("a", "b", "c"), ("west", "", "nobody"))
-    assert links.known(["p"], ["east", "west"]).at.tolist() == [1, UNKNOWN, NOBODY]
-    assert links.known(["p"], []).at.tolist() == [UNKNOWN] * 3
+    known = links.known(["p"], ["east", "west"])
+    assert known.at.tolist() == [1, UNKNOWN, NOBODY] and known.absent == {"nobody": 1}
+    unnamed = links.known(["p"], [])
+    assert unnamed.at.tolist() == [UNKNOWN] * 3 and not unnamed.absent
+
+
+def test_links_of_new_nodes_weigh_what_their_table_says(tmp_path: Path, graph: Graph) -> None:
+    schema = tables(
+        tmp_path, "source,target,n\np1,p2,1\n", 'links = "known"\nweight = "n"'
+    ).schema
+    (tmp_path / "nodes.csv").write_text("id,age\nn1,1\nn2,2\n")
+    rows = "source,target,n\nn1,x1,2\nn2,p1,3\nx2,n2,5\nn2,x9,7\nn1,x2,-1\n"
+    (tmp_path / "edges.csv").write_text(rows)
+    new = read_new(tmp_path, schema, {"p1": 0})
+    assert new.weights is not None and new.weights.tolist() == [3]
+    assert len(new.skipped) == 1 and "not a weight above 0" in new.skipped[0]
+    means = np.ones((1, graph.num_features), np.float32)
+    held = HeldMeans.of_groups(fingerprints(["x1", "x2"]), np.zeros(2, np.int64), means)
+    kept = held.tensors() | {COPIES: torch.tensor([0])}
+    asked = new.remote, graph, kept, MendConfig(), NeighGenConfig(), generator(0, "new")
+    made = for_new_nodes(NewNodes(graph, np.array([4, 6]), *asked))
+    assert made.parents.tolist() == [4, 6]
+    assert made.weights is not None and made.weights.tolist() == [2, 5]  # x9 is in no group
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])

@@ -24,7 +24,7 @@ from fedsage.protocol.private import PrivateOwner, terms_of
 from fedsage.protocol.procedures import in_private
 from fedsage.protocol.sent_log import AGREED
 from fedsage.rng import with_secret
-from fedsage.runs.checks import check_columns
+from fedsage.runs.checks import check_private_tables
 
 if TYPE_CHECKING:
     from fedsage.federation.owner.site import Site
@@ -106,7 +106,7 @@ def check_private_run(site: Site, proposed: Proposal) -> None:
             f"The run is for {config.data.owners} owners, but this federation has {known}: the "
             "shares of the noise would not fit. Nothing was sent."
         )
-    check_columns(site.owned.schema)
+    check_private_tables(site.owned.schema)
     ledger, how = ledger_of(site.policy, site.runs.parent), config.privacy
     begun = (site.runs / run / AGREED).exists()
     if not begun and any(one.run == run for one in ledger.entries()):

@@ -11,7 +11,7 @@ import torch
 
 from fedsage.errors import PrivacyError
 from fedsage.graph.graph import Graph
-from fedsage.graph.known_links import NOBODY, UNKNOWN
+from fedsage.graph.known_links import UNKNOWN
 from fedsage.mending.links.contributions import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes
 from fedsage.mending.links.groups import ALONE
@@ -107,13 +107,11 @@ class LinkWork:
         return np.flatnonzero((self.links.at == other) | (self.links.at == UNKNOWN))
 
     def away(self) -> dict[str, int]:
-        """Owners who do not take part, and how many links lead to each; '' is nobody known."""
-        at, count = np.unique(self.links.at[self.links.at != UNKNOWN], return_counts=True)
-        here = {self.owner, *self.channel.keys}
-        found = zip(at.tolist(), count.tolist(), strict=True)
-        return {
-            "" if i == NOBODY else self.abroad.name_of(i): n for i, n in found if i not in here
-        }
+        """Owners who do not take part, and how many links lead to each."""
+        at, count = np.unique(self.links.at[self.links.at >= 0], return_counts=True)
+        found = dict(zip(at.tolist(), count.tolist(), strict=True))
+        gone = found.keys() - {self.owner, *self.channel.keys}
+        return {self.abroad.name_of(i): found[i] for i in sorted(gone)} | {**self.links.absent}
 
     def sought(self) -> dict[OwnerId, SoughtNodes]:
         """For each other owner, the ids that may be its own."""

@@ -6,14 +6,15 @@ An owner's part in each step is short; the files that it calls say how and why.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from fedsage.errors import ConfigError, PrivacyError
 from fedsage.graph.attach import Generated, usual_weights
+from fedsage.graph.graph import Graph
 from fedsage.mending.links.contributions import (
     GroupParts,
     GroupsAsked,
@@ -39,7 +40,7 @@ from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
 from fedsage.readable import counted
-from fedsage.shapes import NodeFeatures, NodeIds
+from fedsage.shapes import Array, NodeIds
 
 log = logging.getLogger(__name__)
 COPIES = "copies"  # whether nodes without such links get a copy of themselves
@@ -86,8 +87,8 @@ def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     mine = work(owner)
     mine.channel.meet(met)
     for name, count in mine.away().items():
-        whose = f"owner {name}, who does" if name else "owners who do"
-        log.warning("%s to %s not take part: left out.", counted(count, "link"), whose)
+        links = counted(count, "link")
+        log.warning("%s to owner %s, who does not take part: left out.", links, name)
     return mine.channel.written(mine.sought(), "sought")
 
 
@@ -188,33 +189,33 @@ def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
     owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
     here, group, weights = mine.neighbors()
     nodes = np.arange(owner.graph.num_nodes)
-    made = leaves(mine.held, here, group, owner.graph.x, nodes, copies)
-    if weights is not None:
-        rest = usual_weights(owner.graph)[made.parents[len(here) :]]
-        made = replace(made, weights=np.concatenate([weights, rest]))
-    return owner.attach(made)
+    return owner.attach(leaves(mine.held, here, group, weights, owner.graph, nodes, copies))
 
 
 def for_new_nodes(new: NewNodes) -> Generated:
     """The same for nodes that came after the run: their links are looked up in what was got."""
     held = HeldMeans.from_tensors(new.remembered)
     group, copies = held.of(new.remote.there), bool(new.remembered[COPIES])
-    some = group != ALONE
-    here = new.nodes[new.remote.here[some]]
-    return leaves(held, here, group[some], new.graph.x, new.nodes, copies)
+    some, weights = group != ALONE, new.remote.weights
+    here, weights = new.nodes[new.remote.here[some]], None if weights is None else weights[some]
+    return leaves(held, here, group[some], weights, new.graph, new.nodes, copies)
 
 
 def leaves(
     held: HeldMeans,
     here: NodeIds,
     group: NodeIds,
-    x: NodeFeatures,
+    weights: Float[Array, " links"] | None,
+    graph: Graph,
     nodes: NodeIds,
     copies: bool,
 ) -> Generated:
     """Means as neighbors of ``here``; those of ``nodes`` without get a copy, if so set."""
     rest = np.setdiff1d(nodes, here) if copies else nodes[:0]
-    return Generated(np.concatenate([here, rest]), stacked(held.means, group, x[rest]))
+    if weights is not None:
+        weights = np.concatenate([weights, usual_weights(graph)[rest]])
+    means = stacked(held.means, group, graph.x[rest])
+    return Generated(np.concatenate([here, rest]), means, weights)
 
 
 @way_of_mending("links", sections=("mend", "links"), abroad=True, renew=for_new_nodes)

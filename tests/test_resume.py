@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.kills import killed_run, model_of
+from fedsage.checkpoint import pace
 from fedsage.checkpoint import store as checkpoint_module
 from fedsage.config import Config, load_config
 from fedsage.errors import StorageError
@@ -25,6 +28,11 @@ METHODS = [
 
 def small(method: str, **more: dict[str, object]) -> Config:
     return load_config(SMALL, {"neighgen": GEN, "run": {"method": method}}, more)
+
+
+@pytest.fixture(autouse=True)
+def every_round_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SECONDS", 0.0)
 
 
 class Stop(Exception):
@@ -80,6 +88,23 @@ def test_killed_at_random_moments_it_ends_in_the_same_model(
         stream = np.random.default_rng(seed)
         found = killed_run(config, tmp_path / str(seed), 3, longest, stream)
         assert found.model_sha256 == wanted
+
+
+@pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen"])
+def test_a_run_keeps_a_round_only_now_and_then_and_goes_on_from_there(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(method, run={"workers": 2}, classifier={"rounds_c": 9})
+    undisturbed = run_config(config)
+    ticks = count()
+    monkeypatch.setattr(pace, "SECONDS", 3.0)  # a round takes a second: every third is kept
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    stopped_after(config, len(undisturbed.history) - 1, tmp_path)
+    names = [path.stem for path in sorted(tmp_path.glob("server/server-training-*.state"))]
+    assert {int(b[-5:]) - int(a[-5:]) for a, b in pairwise(names)} == {3}
+    again = run_config(config, checkpoint=tmp_path)
+    assert again.record.resumed == 1
+    assert again.record.model_sha256 == undisturbed.record.model_sha256
 
 
 def damage(path: Path, how: str) -> None:

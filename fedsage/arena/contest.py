@@ -106,6 +106,16 @@ class Contest:
     budget: int
     settings: Settings = field(default_factory=dict)  # for all of them
 
+    def __post_init__(self) -> None:
+        """Refuse a budget that not every entrant can use up."""
+        for who in self.entrants:
+            most = len(trials(who.found, self.budget))
+            if most < self.budget:
+                raise ConfigError(
+                    f"--budget is {self.budget}, but {who.name} has only {most} settings to "
+                    f"try, and all methods get equally many trials. Give at most {most}."
+                )
+
     def config(
         self, who: Entrant, ring: Ring, moments: Moments, point: Point, seed: int
     ) -> Config:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedsage.report.marks import line_key, method_color
 from fedsage.report.page import asset, template
 
 Rows = Sequence[Mapping[str, Any]]
+BAND = "Local accuracy; the band is one standard deviation over seeds."
 
 
 def arena_page(standings: Sequence[Standing], rows: Rows, note: str) -> str:
@@ -26,7 +28,7 @@ def arena_page(standings: Sequence[Standing], rows: Rows, note: str) -> str:
     seeds = len(standings[0].records)
     sections = [rank_section(standings, names)]
     sections += [ring_section(ring, standings, rows) for ring in rings if not ring.stress]
-    sections += stress_sections(standings, names)
+    sections += stress_sections(standings, names) + skew_sections(standings, names)
     sections += printed_section(rows, note)
     return str(
         template().render(
@@ -171,15 +173,48 @@ def stress_sections(standings: Sequence[Standing], names: Sequence[str]) -> list
         calm = dict.fromkeys(plain(one.ring) for one in turned)
         for place in calm:
             here = [one for one in turned if plain(one.ring) == place]
-            curves = [c for k, name in enumerate(names) if (c := curve(here, name, k))]
-            words = knob.replace("_", " ")
-            picture, axis = line_chart(curves, f"{words}, percent", "local accuracy")
-            data = line_sheet(curves, words)
-            keys = [line_key(one.name, one.color) for one in curves]
-            figures.append(Figure(place.words, picture, axis, data, keys))
-        note = "Local accuracy; the band is one standard deviation over seeds."
-        found.append(Section(titled(knob.replace("_", " ")), note, [Grid(figures)]))
+            label = f"{knob.replace('_', ' ')}, percent"
+            figures += curves_over(here, names, share_lost, place.words, label)
+        found.append(Section(titled(knob.replace("_", " ")), BAND, [Grid(figures)]))
     return found
+
+
+def skew_sections(standings: Sequence[Standing], names: Sequence[str]) -> list[Section]:
+    """A curve for every method over β of owners cut by ``label:β``, if there are several."""
+    skewed = [one for one in standings if one.ring.partition.startswith("label:")]
+    calm = [one for one in skewed if not one.ring.stress]
+    figures = []
+    for place in dict.fromkeys(replace(one.ring, partition="label") for one in calm):
+        here = [one for one in calm if replace(one.ring, partition="label") == place]
+        figures += curves_over(here, names, hundred_beta, place.words, "100 β")
+    note = f"The smaller β is, the more do owners' labels differ. {BAND}"
+    return [Section("Label skew", note, [Grid(figures)])] if figures else []
+
+
+def share_lost(ring: Ring) -> int:
+    """How far its knob was turned, in percent."""
+    return round(100 * sum(share for _, share in ring.stress))
+
+
+def hundred_beta(ring: Ring) -> int:
+    """A hundred times the β of its partition ``label:β``."""
+    return round(100 * float(ring.partition.partition(":")[2]))
+
+
+def curves_over(
+    here: Sequence[Standing],
+    names: Sequence[str],
+    level: Callable[[Ring], int],
+    title: str,
+    label: str,
+) -> list[Figure]:
+    """One picture with a curve for every method, if any has two levels."""
+    curves = [c for k, name in enumerate(names) if (c := curve(here, name, k, level))]
+    if not curves:
+        return []
+    picture, axis = line_chart(curves, label, "local accuracy", cuts=False)
+    keys = [line_key(one.name, one.color) for one in curves]
+    return [Figure(title, picture, axis, line_sheet(curves, label), keys)]
 
 
 def plain(ring: Ring) -> Ring:
@@ -187,17 +222,17 @@ def plain(ring: Ring) -> Ring:
     return Ring(ring.dataset, ring.owners, ring.partition, ring.split)
 
 
-def curve(here: Sequence[Standing], name: str, k: int) -> Curve | None:
-    """One method over a knob, with the optimizer's state averaged where it can be."""
+def curve(
+    here: Sequence[Standing], name: str, k: int, level: Callable[[Ring], int]
+) -> Curve | None:
+    """One method over levels, with the optimizer's state averaged where it can be."""
     mine = [one for one in here if one.who.name == name and one.moments == one.who.columns[0]]
-    level = {
-        round(100 * sum(v for _, v in one.ring.stress)): one.values("local") for one in mine
-    }
-    if len(level) < 2:
+    held = {level(one.ring): one.values("local") for one in mine}
+    if len(held) < 2:
         return None
-    x = sorted(level)
-    middle = [mean(level[one]) for one in x]
-    off = [stdev(level[one]) if len(level[one]) > 1 else 0.0 for one in x]
+    x = sorted(held)
+    middle = [mean(held[one]) for one in x]
+    off = [stdev(held[one]) if len(held[one]) > 1 else 0.0 for one in x]
     low, high = ([m + s * d for m, d in zip(middle, off, strict=True)] for s in (-1, 1))
     return Curve(name, method_color(k), x, middle, low, high)
 

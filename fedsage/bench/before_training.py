@@ -50,11 +50,15 @@ def whole_run(repeats: int) -> Figure:
 
 def cpu_seconds(*arguments: str) -> float:
     """The CPU time of a fresh Python, in the program and in the system."""
-    before = os.times()
+    before = children_seconds()
     start_python(*arguments)
-    after = os.times()
-    used = after.children_user - before.children_user
-    return used + after.children_system - before.children_system
+    return children_seconds() - before
+
+
+def children_seconds() -> float:
+    """The CPU time of all processes that this one has started, and that have ended."""
+    now = os.times()
+    return now.children_user + now.children_system
 
 
 def start_python(*arguments: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from fedsage.checkpoint.pace import Due, always
 from fedsage.checkpoint.store import Shelf
 from fedsage.errors import ProtocolError
 from fedsage.protocol.owner import DataOwner
@@ -18,7 +19,8 @@ class Keeper:
     """Runs procedures on an owner; with a folder, what changed is on disk before it answers.
 
     A procedure declares which part of the owner it changes. Mending is kept as the request that
-    caused it, with all parts as they were then. φ is kept by the server.
+    caused it, with all parts as they were then. φ is kept by the server. ``due`` says which
+    rounds are kept.
     """
 
     def __init__(
@@ -27,8 +29,9 @@ class Keeper:
         asks: Iterable[Procedure[Any, Any, Any]],
         folder: Path | None = None,
         durable: bool = False,
+        due: Due = always,
     ) -> None:
-        self.owner, self.folder, self.durable = owner, folder, durable
+        self.owner, self.folder, self.durable, self.due = owner, folder, durable, due
         self.asks = list(asks)
         for procedure in self.asks if folder else ():
             if procedure.keeps:
@@ -48,7 +51,8 @@ class Keeper:
             return reply
         if procedure.keeps:
             step = getattr(request, "t", -1) + 1
-            self.keep(procedure.keeps(self.owner), procedure.name, step)
+            if not procedure.by_round or self.due(procedure.phase, step):
+                self.keep(procedure.keeps(self.owner), procedure.name, step)
         if procedure.owed:
             for name, part in self.mending_parts().items():
                 self.keep(part, MENDED + name, 0)

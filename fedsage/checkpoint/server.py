@@ -1,4 +1,4 @@
-"""The server's state after every round, on disk."""
+"""The server's state after its rounds, on disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fedsage.checkpoint.pace import Due, always
 from fedsage.checkpoint.store import Shelf
 from fedsage.errors import StorageError
 from fedsage.protocol.exchange import Exchange, Taken
@@ -30,19 +31,25 @@ class ServerState:
 
 
 class DiskJournal(Journal):
-    """Keeps every round in ``folder``, and starts after the last one that all parties have.
+    """Keeps rounds in ``folder``, and starts after the last one that all parties have.
 
     Args:
         folder: For the states of the server.
         exchange: Its traffic, and who took part in what, are restored.
         can: Whether all owners can continue from a state.
         durable: Whether states must survive a power cut.
+        due: Which rounds are kept.
     """
 
     def __init__(
-        self, folder: Path, exchange: Exchange, can: Can, durable: bool = False
+        self,
+        folder: Path,
+        exchange: Exchange,
+        can: Can,
+        durable: bool = False,
+        due: Due = always,
     ) -> None:
-        self.folder, self.exchange, self.durable = folder, exchange, durable
+        self.folder, self.exchange, self.durable, self.due = folder, exchange, durable, due
         self.lines: list[dict[str, Any]] = []  # of history so far
         self.resumed = 0
         found = self.newest(can)
@@ -55,7 +62,7 @@ class DiskJournal(Journal):
         for phase, counted in exchange.engine.traffic.items():
             for way, count in found.traffic[phase].items():
                 setattr(counted, way, count)
-        self.keep(found.progress)  # records the restart, even if it gets no further
+        self.store(found.progress)  # records the restart, even if it gets no further
 
     def newest(self, can: Can) -> ServerState | None:
         """The last round that the server and every owner have complete, or None."""
@@ -80,6 +87,11 @@ class DiskJournal(Journal):
         return Shelf(self.folder, f"server-{phase}", self.durable)
 
     def keep(self, progress: Progress) -> None:
+        """Store the server's state, if this round is to be kept."""
+        if self.due(progress.phase, progress.t):
+            self.store(progress)
+
+    def store(self, progress: Progress) -> None:
         """Store the server's state."""
         counted = self.exchange.engine.traffic.items()
         traffic = {str(phase): asdict(one) for phase, one in counted}

@@ -47,7 +47,9 @@ class Shelf:
                 f"The checkpoint {path} cannot be written ({error.strerror}). What was written "
                 "before is safe: make room or give permission, then continue with --resume."
             ) from None
-        for old in [one for one in self.steps() if one > step or one <= step - KEPT]:
+        held = self.steps()
+        later = [one for one in held if one > step]
+        for old in [*later, *held[len(later) + KEPT :]]:
             self.path(old).unlink(missing_ok=True)
 
     def steps(self) -> list[int]:

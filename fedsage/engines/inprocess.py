@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from fedsage.checkpoint.owner import Keeper
+from fedsage.checkpoint.pace import once_a_second
 from fedsage.protocol.door import Door, Link
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
@@ -60,8 +61,11 @@ class InProcessEngine(Engine):
     ) -> None:
         super().__init__([owner.id for owner in owners])
         self.data_owners = {owner.id: owner for owner in owners}
+        self.due = once_a_second()  # which rounds are kept
         self.keepers = {} if folder is None else {
-            owner.id: Keeper(owner, owner.plan.asks.values(), folder / f"owner-{owner.id}")
+            owner.id: Keeper(
+                owner, owner.plan.asks.values(), folder / f"owner-{owner.id}", due=self.due
+            )
             for owner in owners
         }  # fmt: skip
         self.doors = {owner.id: Door({}, owner.plan, links(owner.id)) for owner in owners}

@@ -36,23 +36,25 @@ class Curve:
     high: Sequence[float]
 
 
-def y_range(curves: Sequence[Curve]) -> tuple[float, float, bool]:
+def y_range(curves: Sequence[Curve], cuts: bool = True) -> tuple[float, float, bool]:
     """From where to where the y axis runs, and whether it leaves out the first rounds."""
     low = min(min(one.low) for one in curves)
     high = max(max(one.high) for one in curves)
     later = [slice(int(len(one.x) * SETTLED), None) for one in curves]
     cut_low = min(min(one.low[part]) for one, part in zip(curves, later, strict=True))
     cut_high = max(max(one.high[part]) for one, part in zip(curves, later, strict=True))
-    cut = cut_high - cut_low < WORTH * (high - low)
+    cut = cuts and cut_high - cut_low < WORTH * (high - low)
     low, high = (cut_low, cut_high) if cut else (low, high)
     pad = (high - low or abs(high) or 1) * 0.04
     return max(low - pad, 0.0) if low >= 0 else low - pad, high + pad, cut
 
 
-def line_chart(curves: Sequence[Curve], x_label: str, y_label: str) -> tuple[Picture, str]:
-    """The picture, and a sentence about its axis if that is cut."""
+def line_chart(
+    curves: Sequence[Curve], x_label: str, y_label: str, cuts: bool = True
+) -> tuple[Picture, str]:
+    """The picture, and a sentence about its axis if that is cut, as it may be over rounds."""
     x_low, x_high = min(min(one.x) for one in curves), max(max(one.x) for one in curves)
-    y_low, y_high, cut = y_range(curves)
+    y_low, y_high, cut = y_range(curves, cuts)
 
     def at(x: float, y: float) -> str:
         across = LEFT + (x - x_low) / ((x_high - x_low) or 1) * (WIDTH - LEFT - RIGHT)

@@ -63,8 +63,8 @@ def train(
 ) -> Trained:
     """Run the method.
 
-    With ``checkpoint``, every round is kept in that folder, and a run that was stopped goes
-    on after the last round in it. With ``record``, every message is kept in that folder.
+    With ``checkpoint``, a round is kept in that folder every second, and a run that was
+    stopped goes on after the last one in it. With ``record``, that folder gets every message.
     """
     groups = data_owners(setup)
     together = setup.method.topology == "federated"
@@ -164,7 +164,7 @@ def journal_of(exchange: Exchange, folder: Path) -> Journal:
         states.append(state)
         return all(keeper.has(*step_of(state, keeper.owner.id)) for keeper in keepers)
 
-    journal = DiskJournal(folder, exchange, can)
+    journal = DiskJournal(folder, exchange, can, due=exchange.engine.due)
     if journal.resumed:
         for keeper in keepers:
             keeper.restore(*step_of(states[-1], keeper.owner.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from fedsage.arena.contest import ALL, TUNING, Contest, Ring, entrant, nested, shares_of, trials
 from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
+from fedsage.arena.page import skew_sections
 from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
 from fedsage.errors import ConfigError
@@ -133,6 +135,21 @@ def test_stress_is_a_curve_with_settings_of_the_calm_ring(tmp_path: Path) -> Non
         worse([RING], "noisy_labels", "30")
 
 
+def test_owners_of_several_skews_make_a_curve_and_of_one_none() -> None:
+    rings = [replace(RING, partition=f"label:{beta}") for beta in ("0.1", "0.5", "1", "10")]
+    values = (0.9, 0.5, 0.52, 0.51)
+    all_of_them = [
+        standing("locsage", [value, value + 0.02], 0.5, ring=ring)
+        for ring, value in zip(rings, values, strict=True)
+    ]
+    assert skew_sections(all_of_them[:1], ["locsage"]) == []
+    [section] = skew_sections(all_of_them, ["locsage"])
+    [figure] = section.blocks[0].figures
+    assert [row[0] for row in figure.sheet.rows] == [10, 50, 100, 1000]
+    assert figure.sheet.rows[0][1] == pytest.approx(0.91)
+    assert figure.says == ""  # the first point is not cut off, as first rounds may be
+
+
 @pytest.mark.slow
 def test_the_rival_on_the_page_takes_part(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "arena.md").read_text()
@@ -225,3 +242,9 @@ def test_what_makes_no_contest_is_refused() -> None:
     with pytest.raises(ConfigError, match="Unknown backbone"):
         entrant("fedprox@gnc")
     assert find_method("fedpub").personal
+
+
+def test_a_budget_that_not_all_can_use_up_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"fedsage has only 3 settings .* at most 3"):
+        contest("fedprox", "fedsage", budget=4)
+    assert len(trials(contest("fedprox", budget=4).entrants[0].found, 4)) == 4

@@ -115,6 +115,7 @@ def exit_code() -> int:
     without_types(command)
     try:
         code = int(command(standalone_mode=False, prog_name="fedsage") or 0)
+        sys.stdout.flush()  # a full disk must not look like success
     except Interrupted as words:
         print(words, file=sys.stderr)
         return 130
@@ -129,9 +130,12 @@ def exit_code() -> int:
         return refused(usage_line(error))
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:  # the reader of our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        return unread()
+    except SystemExit as left:  # Typer's answer to a closed pipe
+        if isinstance(left.__context__, BrokenPipeError):
+            return unread()
+        raise
     except OSError as error:
         return refused(
             f"{error.strerror or error}: {error.filename or 'a file'} could not be read or "
@@ -142,6 +146,12 @@ def exit_code() -> int:
     if code == 130:
         print("Interrupted.", file=sys.stderr)
     return code
+
+
+def unread() -> int:
+    """The reader of our output has closed it, as ``head`` does: that is no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def without_types(command: Any) -> None:

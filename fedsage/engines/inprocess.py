@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from fedsage.checkpoint.owner import Keeper
-from fedsage.checkpoint.pace import once_a_second
+from fedsage.checkpoint.pace import Due, once_a_second
 from fedsage.protocol.door import Door, Link
 from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
@@ -61,7 +62,6 @@ class InProcessEngine(Engine):
     ) -> None:
         super().__init__([owner.id for owner in owners])
         self.data_owners = {owner.id: owner for owner in owners}
-        self.due = once_a_second()  # which rounds are kept
         self.keepers = {} if folder is None else {
             owner.id: Keeper(
                 owner, owner.plan.asks.values(), folder / f"owner-{owner.id}", due=self.due
@@ -75,6 +75,11 @@ class InProcessEngine(Engine):
         self._on_message = on_message
         self.on_frames: OnFrames = ignore_frames
         self.exchanges = 0  # carried so far
+
+    @cached_property
+    def due(self) -> Due:
+        """Which rounds are kept: the same for the server and all owners."""
+        return once_a_second()
 
     def carry(
         self,

@@ -30,6 +30,23 @@ def test_starting_does_not_import_torch(words: list[str]) -> None:
     assert not imported & {"torch", "igraph", "pyarrow"}
 
 
+@pytest.mark.parametrize("words", [["--version"], ["methods", "--json"]])
+def test_output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one(
+    words: list[str],
+) -> None:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen([*FEDSAGE, *words], stdout=subprocess.PIPE, stderr=quiet) as program:
+        assert program.stdout is not None
+        program.stdout.close()
+        assert program.wait() == 0
+    with open("/dev/full", "w") as full:
+        lost = subprocess.run(
+            [*FEDSAGE, *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert lost.returncode == 2 and lost.stderr.startswith("Error: No space left on device")
+    assert lost.stderr.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_a_run_does_not_load_the_compiler_of_torch() -> None:
     code = """

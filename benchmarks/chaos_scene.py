@@ -45,7 +45,7 @@ class Coordinator:
         words += ["--json", *(["--resume"] if resume else self.settings)]
         with self.file("out").open("wb") as out, self.file("log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fedsage.cli.main", *words], stdout=out, stderr=log
+                [sys.executable, "-m", "fedsage", *words], stdout=out, stderr=log
             )
 
     def file(self, kind: str) -> Path:

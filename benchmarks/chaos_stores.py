@@ -74,7 +74,7 @@ def clock_behind(scene: Scene, name: str, seen: Seen) -> None:
     """The certificate is younger than an hour, so it is not valid yet by that clock."""
     kit = scene.kit(name)
     stop(kit)
-    command = [sys.executable, "-m", "fedsage.cli.main", "federation", "start", str(kit.path)]
+    command = [sys.executable, "-m", "fedsage", "federation", "start", str(kit.path)]
     env = os.environ | wrong_clock(scene, -3600)
     told = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     seen.end = "" if told.returncode == 2 and "clock" in told.stderr else "ended otherwise"

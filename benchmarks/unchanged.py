@@ -70,7 +70,7 @@ def run(cell: Cell) -> dict[str, object]:
     """What a run of that cell gives, of what must not change."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "fedsage.cli.main", "run", "--json", "--owners", "3",
+            sys.executable, "-m", "fedsage", "run", "--json", "--owners", "3",
             "--method", cell.method, "--dataset", cell.dataset, "--preset", cell.preset,
             "--engine", cell.engine, "--out", f"{folder}/out",
         ]  # fmt: skip

@@ -19,7 +19,7 @@ import fedsage as fs
 def fedsage(*words: object) -> None:
     """What one would type."""
     print("$ fedsage", *words, flush=True)
-    subprocess.run([sys.executable, "-m", "fedsage.cli.main", *map(str, words)], check=True)
+    subprocess.run([sys.executable, "-m", "fedsage", *map(str, words)], check=True)
 
 
 with TemporaryDirectory() as temporary:

@@ -29,6 +29,7 @@ LAYERS = [
     {"report", "reproduce", "bench"},
     {"arena"},
     {"cli"},
+    {"__main__"},
 ]  # fmt: skip
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 SOURCES = sorted(PACKAGE.rglob("*.py"))

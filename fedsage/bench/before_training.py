@@ -22,7 +22,7 @@ def startup_suite(repeats: int = 5) -> Iterator[Figure]:
     """How long it takes to start."""
     ways = {
         "import fedsage": ["-c", "import fedsage"],
-        "fedsage --help": ["-m", "fedsage.cli.main", "--help"],
+        "fedsage --help": ["-m", "fedsage", "--help"],
     }
     for name, arguments in ways.items():
         times, bare = [], []
@@ -37,7 +37,7 @@ def whole_run(repeats: int) -> Figure:
     """The CPU time of a ``fedsage run`` from start to end, beside that of ``import torch``."""
     here = find("cora") is not None
     graph = "cora" if here else "synthetic"
-    command = ["-m", "fedsage.cli.main", "run", "--dataset", graph, "--out"]
+    command = ["-m", "fedsage", "run", "--dataset", graph, "--out"]
     with TemporaryDirectory() as folder:
         start_python(*command, str(Path(folder) / "first"))  # compiles, if nothing has yet
         times, torch = [], []

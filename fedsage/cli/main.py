@@ -184,7 +184,3 @@ def usage_line(error: BaseException) -> str:
         message = f"No such command '{name}'.{nearest(name, known)}"
     end = "" if message.endswith(("?", ".")) else "."
     return f"{message}{end} See '{path} --help'."
-
-
-if __name__ == "__main__":
-    main()

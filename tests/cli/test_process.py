@@ -16,12 +16,10 @@ from fedsage.rng import generator
 from fedsage.runs.folder import read_result
 from tests.cli.conftest import SMALL
 
-FEDSAGE = [sys.executable, "-m", "fedsage.cli.main"]
+FEDSAGE = [sys.executable, "-m", "fedsage"]
 
 
-@pytest.mark.parametrize(
-    "words", [["-m", "fedsage.cli.main", "--help"], ["-c", "import fedsage"]]
-)
+@pytest.mark.parametrize("words", [["-m", "fedsage", "--help"], ["-c", "import fedsage"]])
 def test_starting_does_not_import_torch(words: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -96,7 +96,7 @@ def test_the_shell_offers_every_study() -> None:
 @pytest.mark.skipif(BASH is None, reason="there is no bash here")
 def test_a_real_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
     program = tmp_path / "fedsage"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedsage.cli.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedsage "$@"\n')
     program.chmod(0o755)
     script = """eval "$(fedsage completion bash)"
     COMP_WORDS=(fedsage run --dataset c); COMP_CWORD=3; _fedsage_completion fedsage

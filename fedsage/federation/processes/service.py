@@ -56,7 +56,7 @@ def unit_of(kit: Kit, user: str | None = None) -> str:
             "This kit does not know its data yet. Start it once with 'fedsage federation start "
             "KIT --data FOLDER', then make the service."
         )
-    words = [sys.executable, "-m", "fedsage.cli.main", "federation", "start", str(kit.path)]
+    words = [sys.executable, "-m", "fedsage", "federation", "start", str(kit.path)]
     return UNIT.format(
         name=kit.name,
         role=kit.role,

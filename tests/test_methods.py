@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from fedsage.config import load_config
 from fedsage.errors import ConfigError, DataError, FedSageError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, by_owner
+from fedsage.runs.compare import compare
 from fedsage.runs.execute import run_config
 from fedsage.runs.run import run
 
@@ -182,6 +184,14 @@ def test_owners_query_the_graph_that_does_better_on_validation_nodes(train: Trai
 def test_the_oracle_is_refused_where_nobody_holds_the_whole_graph(owners: Partition) -> None:
     with pytest.raises(ConfigError, match="oracle needs the whole graph"):
         run(owners, "oracle", settings={"classifier": {"rounds_c": 1}})
+
+
+def test_compare_refuses_the_oracle_before_it_trains_anything(
+    owners: Partition, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="oracle needs the whole graph"):
+        compare(owners, ["fedsage", "oracle"], seeds=1, out=tmp_path / "found")
+    assert not (tmp_path / "found").exists()
 
 
 def test_without_validation_nodes_the_last_round_is_kept(train: Train) -> None:

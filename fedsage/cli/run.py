@@ -118,14 +118,16 @@ def compare(
     named = [name.strip() for name in methods.split(",")]
     names = [name for name in dict.fromkeys(named) if name]
     from fedsage.methods import find_method
+    from fedsage.runs.checks import check_whole_is_there
     from fedsage.runs.comparison import compare as compare_methods
     from fedsage.runs.comparison import comparison_json, write_rows
     from fedsage.runs.folder import check_free
 
     if not names:
         raise ConfigError("--methods names no method. Example: --methods locsage,fedsage")
-    for name in names:
-        find_method(name)
+    in_parts = settings.data.partition == "folders"
+    for method in map(find_method, names):
+        check_whole_is_there(method, method.way(settings.mends_by), not in_parts)
     trackers = trackers_named(track)
     first = settings.run.seed
     folder = out or unused_folder(run_name(settings, "compare"))

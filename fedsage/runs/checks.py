@@ -76,6 +76,15 @@ def check_kernel(config: Config, owners: Partition) -> None:
         )
 
 
+def check_whole_is_there(method: Method, way: Way, there: bool) -> None:
+    """Refuse a method that needs the whole graph where nobody holds it."""
+    if not there and (method.topology == "whole" or way.truth):
+        raise ConfigError(
+            f"{method.name} needs the whole graph, and here there are only the owners' parts. "
+            "Use fedsage or fedsage+; in Python, evaluate_on=graph gives the whole graph."
+        )
+
+
 def check_whole(owners: Partition, graph: Graph | None) -> None:
     """Refuse a whole graph that the owners' subgraphs were not cut from."""
     if graph is None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from torch.nn import Module
 
-from fedsage.config import DataConfig, Privacy, RunConfig
+from fedsage.config import Config, DataConfig, Privacy, RunConfig
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.layering import Settings
 from fedsage.methods import Method, find_method
 from fedsage.protocol.server import Rule
+from fedsage.runs.checks import check_whole_is_there
 from fedsage.runs.comparison import Comparison, write_rows
 from fedsage.runs.folder import check_free
 from fedsage.runs.record import OWN, RunRecord
@@ -72,6 +73,10 @@ def compare(
         progress: Whether to show each round.
     """
     chosen = checked_methods(methods)
+    whole = owners if isinstance(owners, Graph) else evaluate_on
+    for one in methods:
+        asked = one if isinstance(one, Method) else find_method(one)
+        check_whole_is_there(asked, asked.way(Config().mends_by), whole is not None)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers or len(set(numbers)) < len(numbers):
         raise ConfigError(f"seeds is {seeds}. Give a number above 0, or different seeds.")
@@ -81,7 +86,6 @@ def compare(
     records: dict[str, list[RunRecord]] = {name: [] for name in chosen}
     for seed in numbers:
         cut = owners_for(owners, num_owners, how, seed)
-        whole = owners if isinstance(owners, Graph) else evaluate_on
         for name, method in chosen.items():
             place = folder / f"{name}-seed{seed}" if folder else None
             result = run(

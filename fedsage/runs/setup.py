@@ -38,6 +38,7 @@ from fedsage.runs.checks import (
     check_private,
     check_private_tables,
     check_whole,
+    check_whole_is_there,
     fitting,
 )
 from fedsage.runs.earlier_run import begun_with
@@ -104,11 +105,7 @@ def prepare(
             )
         graph, owners, splits = stressed(graph, owners, splits, data, seed)
     check_classes(owners, splits)
-    if graph is None and (chosen.topology == "whole" or way.truth):
-        raise ConfigError(
-            f"{chosen.name} needs the whole graph, but none was given. Pass evaluate_on=graph; "
-            "where nobody holds it, use fedsage."
-        )
+    check_whole_is_there(chosen, way, graph is not None)
     first = owners.subgraphs[0]
     held = [graph] if graph and chosen.topology == "whole" else owners.subgraphs
     sizes = [one.num_nodes for one in held]

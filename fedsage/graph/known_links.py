@@ -37,7 +37,7 @@ class KnownLinks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteLinks:
-    """Links to nodes that an owner does not hold, as its table of edges names them."""
+    """Links to nodes that an owner does not hold, as its table of links names them."""
 
     here: NodeIds  # the own end of each
     there: tuple[str, ...]  # the id of the other end

@@ -243,7 +243,7 @@ def introduce_links(setup: Setup, owners: Sequence[DataOwner]) -> None:
     if not known:
         raise ConfigError(
             "Mending by links needs owners that know links to others, but these know none. "
-            "Mend in another way (mend.how), or name such links in their tables of edges."
+            "Mend in another way (mend.how), or name such links in their tables of links."
         )
     identities = known_keys(range(len(owners)))
     for owner, links in zip(owners, known, strict=True):

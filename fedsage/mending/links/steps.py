@@ -51,7 +51,7 @@ def work(owner: DataOwner) -> LinkWork:
     if owner.abroad is None:
         raise ConfigError(
             "This owner knows no links to others. Mend in another way (mend.how), or name such "
-            "links in its table of edges."
+            "links in its table of links."
         )
     given = owner.id, owner.abroad, owner.config.links.match, owner.graph.num_features
     return owner.part("links", lambda: LinkWork(*given))

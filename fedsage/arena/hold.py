@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsage.arena.contest import TUNING, Contest, Entrant, Moments, Point, Ring, trials
+from fedsage.errors import FedSageError
 from fedsage.evaluation.paired import paired_difference
 from fedsage.readable import all_phases, both_ways
-from fedsage.reproduce.cells import Cell, FinishedCell, fingerprint, run_cells
+from fedsage.reproduce.cells import Cell, FinishedCell, fingerprint, not_tolerated, run_cells
 from fedsage.runs.comparison import as_json, row_of, summary
 
 OnCell: TypeAlias = Callable[[int, int, Cell], None]
+OnFailure: TypeAlias = Callable[[Cell, FedSageError], None]
 Place: TypeAlias = tuple[Entrant, Ring, Moments]
 MEASURES = ("global", "local")
 
@@ -42,7 +45,13 @@ class Standing:
         return list(self.by_seed(measure).values())
 
 
-def hold(contest: Contest, store: Path, on_cell: OnCell, jobs: int = 1) -> list[Standing]:
+def hold(
+    contest: Contest,
+    store: Path,
+    on_cell: OnCell,
+    jobs: int = 1,
+    on_failure: OnFailure = not_tolerated,
+) -> list[Standing]:
     """Run what is not in ``store`` yet; with no jobs, only what is there counts.
 
     Trials are run without stress, on a seed of their own, and the one with the best accuracy
@@ -55,7 +64,8 @@ def hold(contest: Contest, store: Path, on_cell: OnCell, jobs: int = 1) -> list[
         for who in contest.entrants
         for moments in who.columns
     ]
-    tried = tried_at(contest, places, store, on_cell, jobs)
+    runs = partial(run_cells, store=store, on_cell=on_cell, jobs=jobs, on_failure=on_failure)
+    tried = tried_at(contest, places, runs)
     cells = {
         (who, ring, moments, seed): Cell(
             labels_of(who, ring, moments),
@@ -67,7 +77,7 @@ def hold(contest: Contest, store: Path, on_cell: OnCell, jobs: int = 1) -> list[
         for seed in contest.seeds
         for place in [(who, replace(ring, stress=()), moments)]
     }
-    done = by_settings(run_cells(list(cells.values()), store, on_cell, jobs))
+    done = by_settings(runs(list(cells.values())))
     found = []
     for ring in contest.rings:
         for who in contest.entrants:
@@ -85,7 +95,9 @@ def hold(contest: Contest, store: Path, on_cell: OnCell, jobs: int = 1) -> list[
 
 
 def tried_at(
-    contest: Contest, places: Sequence[Place], store: Path, on_cell: OnCell, jobs: int
+    contest: Contest,
+    places: Sequence[Place],
+    runs: Callable[[Sequence[Cell]], list[FinishedCell]],
 ) -> dict[Place, list[dict[str, Any]]]:
     """What was tried for each entrant on each ring; nothing where there is no choice."""
     cells: dict[tuple[Place, int], tuple[Point, Cell]] = {}
@@ -95,7 +107,7 @@ def tried_at(
         for k, point in enumerate(points if len(points) > 1 else ()):
             config = contest.config(who, ring, moments, point, TUNING)
             cells[place, k] = point, Cell(labels_of(who, ring, moments) | {"trial": k}, config)
-    done = by_settings(run_cells([cell for _, cell in cells.values()], store, on_cell, jobs))
+    done = by_settings(runs([cell for _, cell in cells.values()]))
     found: dict[Place, list[dict[str, Any]]] = {place: [] for place in places}
     for (place, _), (point, cell) in cells.items():
         if (key := fingerprint(cell.config)) in done:

@@ -21,7 +21,7 @@ Rows = Sequence[Mapping[str, Any]]
 BAND = "Local accuracy; the band is one standard deviation over seeds."
 
 
-def arena_page(standings: Sequence[Standing], rows: Rows, note: str) -> str:
+def arena_page(standings: Sequence[Standing], rows: Rows, note: str, failed: Rows = ()) -> str:
     """One self-contained HTML file."""
     names = list(dict.fromkeys(one.who.name for one in standings))
     rings = list(dict.fromkeys(one.ring for one in standings))
@@ -29,7 +29,7 @@ def arena_page(standings: Sequence[Standing], rows: Rows, note: str) -> str:
     sections = [rank_section(standings, names)]
     sections += [ring_section(ring, standings, rows) for ring in rings if not ring.stress]
     sections += stress_sections(standings, names) + skew_sections(standings, names)
-    sections += printed_section(rows, note)
+    sections += printed_section(rows, note) + failed_section(failed)
     return str(
         template().render(
             title="; ".join(dict.fromkeys(ring.words for ring in rings if not ring.stress)),
@@ -250,6 +250,17 @@ def printed_section(rows: Rows, note: str) -> list[Section]:
         return []
     columns = ("method", "state", "graph", "owners", "here, local", "printed", "where")
     return [Section("Printed numbers", note, [Table("Beside ours", columns, cells)])]
+
+
+def failed_section(failed: Rows) -> list[Section]:
+    """Runs that failed by themselves: they count nowhere else on the page."""
+    if not failed:
+        return []
+    columns = ("method", "moments", "dataset", "M", "partition", "seed", "why")
+    titles = ("method", "state", "graph", "owners", "cut", "seed", "why")
+    cells = [tuple(str(one[key]) for key in columns) for one in failed]
+    says = "These runs did not reach their end. They count nowhere else on this page."
+    return [Section("Did not end", says, [Table("Why", titles, cells)])]
 
 
 def words_of(standings: Sequence[Standing]) -> str:

@@ -14,11 +14,12 @@ from fedsage.cli import options, output
 from fedsage.cli.given_settings import read_assignments
 from fedsage.cli.reproduce import StudyProgress
 from fedsage.cli.resume import Interrupted
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, FedSageError
 from fedsage.readable import owners_of
 
 if TYPE_CHECKING:
     from fedsage.arena.contest import Contest, Ring
+    from fedsage.reproduce.cells import Cell
 
 Levels = Annotated[str | None, typer.Option(metavar="A,B,…")]
 SHARES = "several shares, e.g. 0.2,0.5,0.8, for a curve"
@@ -182,12 +183,20 @@ def held(contest: Contest, folder: Path, jobs: int, protocol: Any) -> dict[str, 
     from fedsage.files import write_atomically, write_json
     from fedsage.machine import commit, machine, versions
 
+    failed: list[dict[str, Any]] = []
+
+    def note(cell: Cell, failure: FedSageError) -> None:
+        where = {"partition": cell.config.data.partition, "seed": cell.config.run.seed}
+        failed.append({**cell.labels, **where, "why": str(failure)})
+
     try:
-        standings = hold(contest, folder / "cells", StudyProgress("arena"), jobs)
+        standings = hold(contest, folder / "cells", StudyProgress("arena"), jobs, note)
     except KeyboardInterrupt:
         raise Interrupted(
             "Interrupted. Finished runs are kept: repeat the command to continue."
         ) from None
+    if failed and not standings:
+        raise FedSageError(failed[0]["why"])
     if not standings:
         raise ConfigError(f"{folder} holds no runs of this contest. Leave out --kept.")
     printed = protocol.value if protocol else nothing_printed
@@ -199,9 +208,10 @@ def held(contest: Contest, folder: Path, jobs: int, protocol: Any) -> dict[str, 
         "ranks": {measure: ranks(calm, measure) for measure in MEASURES},
         "protocol": protocol.name if protocol else None,
         "budget": contest.budget,
+        "failed": failed,
     }
     write_json(folder / "arena.json", found | made)
-    page = arena_page(standings, rows, protocol.note if protocol else "").encode()
+    page = arena_page(standings, rows, protocol.note if protocol else "", failed).encode()
     write_atomically(folder / "report.html", lambda file: file.write(page))
     return found
 
@@ -224,4 +234,9 @@ def show_rows(found: dict[str, Any], folder: Path) -> None:
             for row in rows
         ]  # fmt: skip
         output.print_table(title, columns, cells)
+    for one in found["failed"]:
+        print(
+            f"Did not end: {one['method']} on {one['dataset']}, {one['M']} {one['partition']} "
+            f"owners, state {one['moments']}, seed {one['seed']}. {one['why']}"
+        )
     print(f"Written to {folder}: arena.json, report.html", file=sys.stdout)

@@ -11,10 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsage.config import Config
+from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.files import write_json
 from fedsage.machine import commit, forget_peak, machine, versions
 from fedsage.methods import find_method
@@ -65,20 +67,29 @@ def fingerprint(config: Config) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
+def not_tolerated(cell: Cell, failure: FedSageError) -> None:
+    """End everything with the first run that fails."""
+    raise failure
+
+
 def run_cells(
     cells: Sequence[Cell],
     store: Path,
     on_cell: Callable[[int, int, Cell], None],
     jobs: int = 1,
+    on_failure: Callable[[Cell, FedSageError], None] = not_tolerated,
 ) -> list[FinishedCell]:
     """Run what is not in ``store`` yet; each cell is stored when it ends.
 
-    With ``jobs`` of zero, nothing is run: only stored cells are returned.
+    With ``jobs`` of zero, nothing is run: only stored cells are returned. A run that
+    fails by itself is handed to ``on_failure``; the others go on if that allows it.
     """
     missing = {path: cell for cell in cells if not (path := cell_file(store, cell)).exists()}
     store.mkdir(parents=True, exist_ok=True)
     if jobs:
-        for k, cell in enumerate(run_each(missing, jobs)):
+        for k, (cell, failure) in enumerate(run_each(missing, jobs)):
+            if failure:
+                on_failure(cell, failure)
             on_cell(k + 1, len(missing), cell)
     done = []
     for cell in [one for one in cells if cell_file(store, one).exists()]:
@@ -97,12 +108,13 @@ def cell_file(store: Path, cell: Cell) -> Path:
     return store / f"{fingerprint(cell.config)}.json"
 
 
-def run_each(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
+def run_each(
+    missing: dict[Path, Cell], jobs: int
+) -> Iterator[tuple[Cell, FedSageError | None]]:
     """Run cells, ``jobs`` at a time, each in a separate process; yields each as it ends."""
     if jobs == 1 or len(missing) < 2:
         for path, cell in missing.items():
-            run_cell(cell.config, path)
-            yield cell
+            yield cell, failure_of(partial(run_cell, cell.config, path))
         return
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), leave_with_parent)
     try:
@@ -110,10 +122,18 @@ def run_each(missing: dict[Path, Cell], jobs: int) -> Iterator[Cell]:
             pool.submit(run_cell, cell.config, path): cell for path, cell in missing.items()
         }
         for one in as_completed(waiting):
-            one.result()
-            yield waiting[one]
+            yield waiting[one], failure_of(one.result)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def failure_of(run: Callable[[], None]) -> FedSageError | None:
+    """Why a run was refused or ended in its rounds; nothing if it was not."""
+    try:
+        run()
+    except (ConfigError, ProtocolError) as failure:
+        return failure
+    return None
 
 
 def leave_with_parent() -> None:

@@ -15,7 +15,7 @@ from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
 from fedsage.arena.page import skew_sections
 from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, FedSageError
 from fedsage.methods import all_methods, find_method
 from fedsage.protocol.owner import DataOwner
 from fedsage.reproduce.cells import Cell, run_cell
@@ -159,6 +159,34 @@ def test_the_rival_on_the_page_takes_part(tmp_path: Path) -> None:
     mine = [row for row in found["rows"] if row["method"] == "my_rival"]
     assert len(mine) == 2 and all(len(row["trials"]) == 2 for row in mine)
     assert mine[0]["settings"]["method.beta"] in (0.9, 0.5)
+
+
+WILD = """
+import fedsage as fs
+
+@fs.method("wild")
+class WildOwner(fs.DataOwner):
+    def local_update_c(self, ask: fs.Ask) -> fs.ClassifierUpdate:
+        for weight in self.model.parameters():
+            weight.data *= float("nan")
+        return super().local_update_c(ask)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_method_that_fails_is_told_and_the_others_go_on(tmp_path: Path, jobs: int) -> None:
+    file = tmp_path / "wild.py"
+    file.write_text(WILD)
+    found = held(contest(str(file), "locsage"), tmp_path, jobs, None)
+    assert {row["method"] for row in found["rows"]} == {"locsage"}
+    assert {one["method"] for one in found["failed"]} == {"wild"}
+    assert sorted(one["seed"] for one in found["failed"]) == [0, 0, 1, 1]  # own and averaged
+    assert "Training diverged" in found["failed"][0]["why"]
+    page = (tmp_path / "report.html").read_text()
+    assert "Did not end" in page and "Training diverged" in page
+    with pytest.raises(FedSageError, match="Training diverged"):
+        held(contest(str(file)), tmp_path / "alone", 1, None)
 
 
 def test_methods_are_listed_with_their_own_settings() -> None:

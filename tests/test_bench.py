@@ -54,6 +54,7 @@ def test_a_figure_is_the_median_with_its_spread() -> None:
     assert (alone.ratio, alone.spread, measured(alone)) == (None, None, "0 MB")
 
 
+@pytest.mark.slow
 def test_a_large_run_is_taken_step_by_step() -> None:
     said: list[str] = []
     found = run_case(Case("small", 300, 3, "fedsage+", rounds=1), said.append)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 METHODS = ("locsage", "fedsage", "globsage")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
     history = train(method, classifier={"rounds_c": 4}).history
@@ -28,6 +29,7 @@ def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
     assert [line.round for line in history] == [0, 1, 2, 3] * models
 
 
+@pytest.mark.slow
 def test_all_methods_on_one_seed_see_the_same_owners_and_test_nodes(train: Train) -> None:
     results = [train(method) for method in METHODS]
     lines = [
@@ -41,6 +43,7 @@ def test_all_methods_on_one_seed_see_the_same_owners_and_test_nodes(train: Train
     assert (tested[1] == tested[2]).all()
 
 
+@pytest.mark.slow
 def test_the_kept_round_is_the_first_that_is_best_on_validation_nodes(train: Train) -> None:
     result = train(classifier={"rounds_c": 8})
     best = max(line.validation for line in result.history)
@@ -50,6 +53,7 @@ def test_the_kept_round_is_the_first_that_is_best_on_validation_nodes(train: Tra
     assert last.record.round == 7
 
 
+@pytest.mark.slow
 def test_labels_of_test_nodes_change_no_weight(graph: Graph, owners: Partition) -> None:
     from fedsage.graph.split import split_labels
 
@@ -75,6 +79,7 @@ def test_local_accuracy_is_over_all_test_nodes(train: Train) -> None:
     assert record.accuracy["local"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_accuracy_agrees_with_the_confusion_matrix(train: Train) -> None:
     for method in METHODS:
         record = train(method).record
@@ -82,12 +87,14 @@ def test_accuracy_agrees_with_the_confusion_matrix(train: Train) -> None:
         assert record.accuracy["global"] == pytest.approx(np.trace(counts) / counts.sum())
 
 
+@pytest.mark.slow
 def test_bytes_cross_in_fedsage_alone(train: Train) -> None:
     carried = {method: train(method).record.bytes["training"]["up"] for method in METHODS}
     assert carried["fedsage"] > 0
     assert carried["locsage"] == carried["globsage"] == 0
 
 
+@pytest.mark.slow
 def test_the_model_predicts_as_it_was_judged(train: Train, graph: Graph) -> None:
     result = train(classifier={"rounds_c": 30, "eta": 0.01})
     predicted = result.model.predict(graph)
@@ -238,6 +245,7 @@ def test_a_graph_with_one_class_is_refused(graph: Graph) -> None:
         run(by_owner(one, np.arange(60) % 3, 3, "own", 0), "fedsage")
 
 
+@pytest.mark.slow
 def test_the_record_names_the_graph_it_was_given(graph: Graph, owners: Partition) -> None:
     settings = {"classifier": {"rounds_c": 1}}
     assert run(owners, "fedsage", settings=settings).record.dataset == "own"

@@ -45,6 +45,7 @@ def test_training_ends_when_validation_has_not_improved_for_so_many_rounds(
     assert again.record.model_sha256 == result.record.model_sha256
 
 
+@pytest.mark.slow
 def test_local_models_and_the_whole_graph_stop_early_too(
     owners: Partition, graph: Graph
 ) -> None:

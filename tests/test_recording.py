@@ -29,6 +29,7 @@ def recorded(folder: Path, graph: Graph, owners: Partition, how: str) -> Recordi
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_recording_holds_every_message(
     tmp_path: Path, graph: Graph, owners: Partition, how: str
@@ -42,6 +43,7 @@ def test_a_recording_holds_every_message(
     )
 
 
+@pytest.mark.slow
 def test_a_recorded_sum_is_the_sum_of_recorded_replies(
     tmp_path: Path, graph: Graph, owners: Partition
 ) -> None:

@@ -90,6 +90,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_model(
         assert found.model_sha256 == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage", "fedsage+neighgen"])
 def test_a_run_keeps_a_round_only_now_and_then_and_goes_on_from_there(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +141,7 @@ def test_a_damaged_checkpoint_is_found_out_and_the_one_before_is_used(
     assert again.record.model_sha256 == mended_model and again.record.resumed == 1
 
 
+@pytest.mark.slow
 def test_starting_again_counts_also_where_it_gets_no_further(tmp_path: Path) -> None:
     config = small("fedsage")
     stopped_after(config, 2, tmp_path)
@@ -147,6 +149,7 @@ def test_starting_again_counts_also_where_it_gets_no_further(tmp_path: Path) -> 
     assert run_config(config, checkpoint=tmp_path).record.resumed == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

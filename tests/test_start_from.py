@@ -109,6 +109,7 @@ def test_every_weight_of_what_remains_is_carried_over_and_no_other(backbone: str
     assert changed
 
 
+@pytest.mark.slow
 def test_the_first_weights_are_the_last_ones_of_the_earlier_run(
     may: Path, tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_new_categories_get_fresh_weights_and_nobody_trained_on_is_tested(
     assert "Since the earlier run" in text and str(may) in text
 
 
+@pytest.mark.slow
 def test_generators_begin_where_they_ended(may: Path, tmp_path: Path) -> None:
     data = write_month(tmp_path / "june", extra=True)
     still = {"neighgen": {**SMALL["neighgen"], "rounds_gen": 1, "local_steps": 1, "eta": 1e-30}}
@@ -179,6 +181,7 @@ def test_a_stopped_run_that_began_with_another_goes_on_to_the_same_model(
     assert again.record.resumed == 1
 
 
+@pytest.mark.slow
 def test_another_model_is_refused_with_the_setting_to_change(may: Path, tmp_path: Path) -> None:
     data = write_month(tmp_path / "june", extra=True)
     other = {"model": {"widths": [6, 8]}}

@@ -45,6 +45,7 @@ def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_back_what_history_says(fedsage: Call) -> None:  # noqa: F811
     done = fedsage("run", *BOTH_PHASES, "--track", "tensorboard", "--out", "r", "--json")
     assert done.code == 0, done.err
@@ -129,6 +130,7 @@ class Kept:
         self.told.append(("close", 0))
 
 
+@pytest.mark.slow
 def test_steps_go_on_from_phase_to_phase_and_begin_anew_for_every_local_model(
     graph: Graph, owners: Partition, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_so_it_does_of_every_way_of_mending(way: str) -> None:
     assert_foretold(record_of(method, "low-rank"), record_of(method, "full"))
 
 
+@pytest.mark.slow
 def test_each_line_of_history_says_it_so_far() -> None:
     short, full = (
         run_config(load_config(SMALL, {"run": {"method": "fedsage"}, "traffic": {"how": how}}))

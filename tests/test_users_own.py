@@ -156,6 +156,7 @@ def test_the_example_goes_through_compare_predict_and_report(
     assert rows[0]["method"] in Path("r.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_rule_can_be_a_function(owners: Partition) -> None:
     seen: list[int] = []
 
@@ -316,6 +317,7 @@ def test_a_user_s_file_cannot_take_a_name_of_ours(tmp_path: Path) -> None:
         WAYS.find(str(file))
 
 
+@pytest.mark.slow
 def test_the_record_names_the_rule_that_was_handed_over(owners: Partition) -> None:
     def mine(updates, weights):  # type: ignore[no-untyped-def]
         return updates[0]

@@ -115,6 +115,7 @@ def test_a_contest_is_fair_and_goes_on_where_it_was_stopped(tmp_path: Path) -> N
     assert "Ranks" in page and "fedprox@gcn" in page and "95% intervals" in page
 
 
+@pytest.mark.slow
 def test_owners_of_earlier_runs_do_not_stay_in_memory(tmp_path: Path) -> None:
     one = contest("fedsage")
     for seed in range(3):

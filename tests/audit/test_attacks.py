@@ -156,6 +156,7 @@ def test_overlapping_sums_of_neighbors_show_rows_and_those_of_a_run_do_not(
     assert not solved(sums, x).any()
 
 
+@pytest.mark.slow
 def test_sums_of_neighbors_are_attacked_where_there_are_any(case_of: MakeCase) -> None:
     assert link_sums(case_of()).verdict == "not run"
     assert link_sums_own_rows(case_of()).verdict == "not run"

@@ -25,6 +25,7 @@ def rows(path: Path) -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(path.read_text().splitlines())}
 
 
+@pytest.mark.slow
 def test_answers_on_weighted_links_are_those_of_the_run(
     ward: Path, fedsage: Call, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "my_backbone.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gat", EXAMPLE], ids=["ours", "own"])
 def test_a_backbone_goes_from_run_to_report(fedsage: Call, tmp_path: Path, name: str) -> None:
     words = [*SMALL, "--set", f"model.backbone={name}", "--out", f"{tmp_path}/run"]

@@ -140,6 +140,7 @@ def test_settings_are_printed_as_a_file_that_config_takes(fedsage: Call) -> None
     assert json.loads(done.out)["preset"] == "paper"
 
 
+@pytest.mark.slow
 def test_force_replaces_a_run(fedsage: Call) -> None:
     assert fedsage("run", *SMALL, "--out", "out").code == 0
     refused = fedsage("run", *SMALL, "--out", "out")
@@ -149,6 +150,7 @@ def test_force_replaces_a_run(fedsage: Call) -> None:
     assert len(Path("out/history.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_refused_run_keeps_the_run_that_force_would_replace(fedsage: Call) -> None:
     assert fedsage("run", *SMALL, "--out", "out").code == 0
     before = Path("out/result.json").read_bytes()
@@ -171,6 +173,7 @@ def test_a_method_named_twice_is_run_once(fedsage: Call) -> None:
     assert [row["method"] for row in json.loads(fedsage(*words).out)["rows"]] == ["fedsage"]
 
 
+@pytest.mark.slow
 def test_predict_takes_a_graph_without_labels(fedsage: Call) -> None:
     fedsage("run", *SMALL, "--out", "m")
     graph = synthetic(nodes=90, features=40, classes=3)

@@ -74,6 +74,7 @@ NODES = ["n0,71.5,80.1", "n1,49.0,69.5", "n2,60.0,75.0"]
 LINKS = ["n0,n1", "b7,n0", "n1,b20", "b21,n1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WAYS)
 def test_new_rows_are_answered_as_if_the_owner_had_always_had_them(
     method: str, owners: Path, fedsage: Call

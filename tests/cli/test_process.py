@@ -28,6 +28,7 @@ def test_starting_does_not_import_torch(words: list[str]) -> None:
     assert not imported & {"torch", "igraph", "pyarrow"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--version"], ["methods", "--json"]])
 def test_output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one(
     words: list[str],

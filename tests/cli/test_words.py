@@ -109,6 +109,7 @@ def test_a_real_bash_completes_commands_options_and_values(tmp_path: Path) -> No
     assert done.stdout.split() == ["cora", "citeseer"], done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_a_command_that_resumes_it(
     fedsage: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,17 +35,20 @@ def changed(graph: Graph, owners: Partition, how: str = "full", **classifier: ob
     return small_setup(graph, owners, classifier=chosen, traffic=traffic_of(how))
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_how_many_owners_run_at_a_time(train: Train) -> None:
     hashes = {train(run={"workers": workers}).record.model_sha256 for workers in (1, 2, 3, 8)}
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train) -> None:
     first, again, other = train(), train(), train(seed=1)
     assert first.record.model_sha256 == again.record.model_sha256
     assert first.record.model_sha256 != other.record.model_sha256
 
 
+@pytest.mark.slow
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     """By full messages, which lose nothing on the way."""
     from fedsage.graph.partition import partition
@@ -106,6 +109,7 @@ def test_so_do_their_roots_in_whole_numbers(
     assert not any(m.memory for m in news)  # that is for who was away
 
 
+@pytest.mark.slow
 def test_the_three_ways_of_keeping_moments_are_three_ways(train: Train) -> None:
     hashes = {
         train(classifier={"moments": way, "selection": "last"}).record.model_sha256

@@ -190,6 +190,7 @@ def test_members_change_while_the_server_runs(
     assert owners_at(kits, OWNERS[0]) == [OWNERS[0], OWNERS[1], "newcomer"]
 
 
+@pytest.mark.slow
 def test_files_in_the_current_folder_do_not_decide_how_the_coordinator_connects(
     kits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

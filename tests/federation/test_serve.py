@@ -235,6 +235,7 @@ def test_what_cannot_be_federated_is_refused(method: str, sites: Make, tmp_path:
         )
 
 
+@pytest.mark.slow
 def test_an_owner_answers_what_was_agreed_and_nothing_else(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
     serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)
@@ -599,6 +600,7 @@ def test_a_server_that_has_not_allowed_a_file_does_not_run_it(
     assert not engine.log
 
 
+@pytest.mark.slow
 def test_a_run_is_not_gone_on_with_by_another_file_of_the_same_name(
     own_way: Path, houses: Make, tmp_path: Path
 ) -> None:

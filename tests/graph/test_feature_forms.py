@@ -115,6 +115,7 @@ def graph() -> fs.Graph:
     return fs.Graph.from_arrays(x, made.links, made.y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+", "globsage"])
 def test_a_model_gives_raw_features_the_form_of_its_training(
     graph: fs.Graph, method: str, tmp_path: Path
@@ -149,6 +150,7 @@ def test_tfidf_comes_back_from_disk(graph: fs.Graph, tmp_path: Path) -> None:
     assert (kept.form.of(graph.x) != ours.model.form.of(graph.x)).nnz == 0
 
 
+@pytest.mark.slow
 def test_a_run_does_not_begin_with_a_classifier_of_another_form(
     graph: fs.Graph, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_neighbors_are_drawn_as_often_as_their_links_weigh() -> None:
     np.testing.assert_allclose(drawn, full_mean(graph).toarray(), atol=0.015)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [1.0, 0.3])
 def test_weights_that_are_all_the_same_change_no_bit(same: float) -> None:
     plain, weighted = small(None), small([same] * len(PAIRS))

@@ -191,6 +191,7 @@ def test_a_link_that_one_end_knows_is_used_there_unless_links_are_matched_by_has
     assert not any(len(work(owner).held.ids) for owner in owners[1:])
 
 
+@pytest.mark.slow
 def test_with_hidden_sums_the_classifier_is_the_same(graph: Graph, parts: Partition) -> None:
     found = []
     for level in ("open", "sums"):

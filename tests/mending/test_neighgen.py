@@ -103,6 +103,7 @@ def test_without_alpha_every_owner_trains_as_if_alone(graph: Graph, owners: Part
         assert sha256_of(a) != sha256_of(c)
 
 
+@pytest.mark.slow
 def test_alpha_multiplies_the_others_gradient_exactly_once(
     graph: Graph, owners: Partition
 ) -> None:

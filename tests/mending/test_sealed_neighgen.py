@@ -96,6 +96,7 @@ def generators(engine: Watched) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "open_"),
     [

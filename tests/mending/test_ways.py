@@ -71,6 +71,7 @@ def test_labels_of_test_nodes_choose_nothing(
     assert shares[0] != shares[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedsage+neighgen", "fedsage+shared", "locsage+"])
 def test_rounds_asked_for_are_rounds_run(train: Train, method: str) -> None:
     history = train(method, classifier={"rounds_c": 4}, neighgen=GEN).history
@@ -174,6 +175,7 @@ def test_dense_products_round_alike_in_every_thread(seed: int) -> None:
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 def test_alone_nothing_crosses_and_every_owner_has_its_own_neighgen(train: Train) -> None:
     result = train("locsage+", neighgen=GEN)
     assert len(result.models) == 3
@@ -200,6 +202,7 @@ def test_the_oracle_s_mending_is_perfect(oracle: RunResult, owners: Partition) -
     assert table.sum() == 60 and (table == np.diag(np.diag(table))).all()
 
 
+@pytest.mark.slow
 def test_diagnostics_are_in_the_history_and_in_the_result(train: Train) -> None:
     result = train("fedsage+neighgen", neighgen=GEN)
     lines = [line for line in result.history if line.phase == "mending"]

@@ -255,6 +255,7 @@ def example_class() -> type[nn.Module]:
     return found
 
 
+@pytest.mark.slow
 def test_no_code_that_a_folder_names_is_run_by_itself(
     train: Train, graph: Graph, tmp_path: Path
 ) -> None:
@@ -286,6 +287,7 @@ def test_a_card_of_format_1_is_a_graphsage(train: Train, graph: Graph, tmp_path:
     assert torch.equal(load_models(tmp_path)[0].logits(graph), model.logits(graph))
 
 
+@pytest.mark.slow
 def test_a_class_is_handed_over_as_it_is(owners: Partition, graph: Graph) -> None:
     settings = {"classifier": {"rounds_c": 2}, "neighgen": GEN}
     found = fs.run(owners, "fedsage+neighgen", model=Mean, settings=settings, evaluate_on=graph)

@@ -24,6 +24,7 @@ def result(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_an_owner_s_answers_come_back_from_its_folder(result):
     model = fs.load_result(result).model
     held = load_answering(result / "owners" / "0")

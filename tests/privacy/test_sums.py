@@ -24,6 +24,7 @@ def encoded(owners: int, bits: int, exponent: int, seed: int) -> tuple[list, tor
     return whole, torch.stack(values).sum(dim=0)
 
 
+@pytest.mark.slow
 @given(MANY, st.sampled_from([8, 16, 32]), st.integers(-40, 10), st.integers(0, 99))
 def test_any_order_and_any_groups_give_the_same_bits(owners, bits, exponent, seed):
     bits = max(bits, ring_for(owners, bits).bits)

@@ -83,6 +83,7 @@ def test_krum_picks_one_of_the_crowd() -> None:
     assert any(chosen is one for one in crowd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES[1:])
 def test_a_run_can_be_asked_for_a_rule(rule: str, train: Train) -> None:
     robust = train(classifier={"aggregate": rule})

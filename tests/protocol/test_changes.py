@@ -225,6 +225,7 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
         torch.testing.assert_close(found, weight - common.phi[name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_alone_nothing_is_sent_by_changes() -> None:
     for method in ("locsage", "globsage"):
         results = [

@@ -37,6 +37,7 @@ def test_a_class_without_nodes_weighs_nothing_and_strange_counts_are_refused() -
     assert wrong(counts, 4) is None and "4 training nodes" in str(wrong(counts, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["open", "sums"])
 def test_weights_change_the_model_and_privacy_does_not(
     privacy: str, graph: Graph, owners: Partition

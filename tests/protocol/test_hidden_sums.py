@@ -160,6 +160,7 @@ def test_with_more_than_a_third_gone_nothing_is_opened(graph: Graph, owners: Par
         exchange.sum(count_class_links, Ask(0))
 
 
+@pytest.mark.slow
 def test_what_leaves_looks_like_chance(graph: Graph, owners: Partition) -> None:
     """Bits, places of a byte, bytes and neighboring bytes of what one owner adds.
 

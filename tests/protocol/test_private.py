@@ -187,6 +187,7 @@ def test_what_no_noise_covers_is_refused_in_words(method, settings, words, graph
         fs.run(owners, method, privacy="private", settings=settings)
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_costs_and_resumes_to_the_bit(graph, owners, tmp_path):
     def go(**more: Any) -> fs.RunResult:
         return fs.run(

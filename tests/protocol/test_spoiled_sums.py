@@ -116,6 +116,7 @@ def test_a_hostile_owner_is_found_and_named(attack: str, five: Setup) -> None:
     assert outcome.validation > clean.validation - 0.06  # of 80 nodes, and without its data
 
 
+@pytest.mark.slow
 def test_nothing_changes_if_nobody_is_hostile(five: Setup) -> None:
     exchange = exchange_with(five, honest)
     masked = trained(five, exchange, 6)

@@ -62,6 +62,7 @@ def test_a_method_has_one_color_in_all_charts(sections: list[Section]) -> None:
     assert seen == {"locsage": {"m0"}, "fedsage+neighgen": {"m1"}, "fedsage": {"m2"}}
 
 
+@pytest.mark.slow
 def test_a_legend_lists_what_is_drawn_and_nothing_else(sections: list[Section]) -> None:
     for one in figures(sections):
         drawn = set[str]().union(*(colors(mark) for mark in one.picture.marks))

@@ -72,6 +72,7 @@ def test_a_stopped_study_goes_on_where_it_was(
     assert hashes[0] == hashes[1] and len(set(hashes[0])) == 4
 
 
+@pytest.mark.slow
 def test_a_cell_that_an_earlier_version_kept_is_read_as_one_of_this_version(
     tmp_path: Path,
 ) -> None:
@@ -131,6 +132,7 @@ def small_study(options: Options, run: RunCells) -> StudyOutput:
     return StudyOutput([Table("T", accuracy_rows(run(wanted), paper))], paper=paper)
 
 
+@pytest.mark.slow
 def test_json_has_a_row_for_every_group_of_runs_and_the_tables(
     fedsage: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_fedprox_adds_the_gradient_of_its_term() -> None:
         torch.testing.assert_close(weight.grad, plain[name] + cast(Tensor, held.grad))
 
 
+@pytest.mark.slow
 def test_fedprox_without_a_pull_is_fedsage(graph: Graph, owners: Partition) -> None:
     several = {"local_epochs": 3}  # the first step starts where the pull is to
     given: dict[str, Any] = {"traffic": FULL, "run": {"kernel": "torch"}, "classifier": several}
@@ -287,6 +288,7 @@ def test_adafgl_propagates_over_links_and_over_pairs_that_are_alike(graph: Graph
             assert float(found[u, v]) == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_adafgl_shares_what_fedsage_shares(train: Train) -> None:
     ada, plain = train("adafgl"), train(traffic=FULL)
     assert ada.record.model_sha256 == plain.record.model_sha256

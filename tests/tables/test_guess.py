@@ -187,6 +187,7 @@ cells = {
 pools = st.lists(st.sampled_from(sorted(cells)), min_size=1, max_size=2, unique=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data(), st.integers(8, 20), st.integers(1, 8))
 def test_what_init_writes_check_accepts(data: st.DataObject, rows: int, fewest: int) -> None:

@@ -146,6 +146,7 @@ def test_split_refuses_other_links(fedsage: Call, links: str) -> None:  # noqa: 
     assert "Give known, or known:SHARE" in found.err
 
 
+@pytest.mark.slow
 def test_split_writes_nodes_that_two_owners_hold(
     fedsage: Call,  # noqa: F811
     tmp_path: Path,

@@ -41,7 +41,7 @@ def likely_rows(
         guesses: What class each of them may have.
         words: The first column of which presence was summed.
     """
-    if words == x.shape[1]:
+    if words == x.shape[1] or not len(held.ids):
         return held.means[held.group]
     rows = csr_array(csr_array(held.means)[held.group])
     at, word = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices

@@ -10,8 +10,21 @@ from fedsage.audit.attacks.decode_cost import decode_cost
 from fedsage.audit.attacks.feature_presence import feature_presence
 from fedsage.audit.attacks.hits_oracle import QUERIES, hits_oracle
 from fedsage.audit.attacks.label_distribution import label_distribution
-from fedsage.audit.attacks.link_sums import link_sums, members_of, solved, sums_of
-from fedsage.audit.attacks.link_sums_own_rows import link_sums_own_rows, with_own_rows
+from fedsage.audit.attacks.link_sums import (
+    CLOSE,
+    cosines,
+    link_sums,
+    members_of,
+    solved,
+    sums_of,
+    taken_to_be,
+)
+from fedsage.audit.attacks.link_sums_own_rows import (
+    HALF,
+    link_sums_own_rows,
+    where,
+    with_own_rows,
+)
 from fedsage.audit.attacks.links import links
 from fedsage.audit.attacks.membership import membership
 from fedsage.audit.attacks.neighgen_rows import neighgen_rows
@@ -168,3 +181,18 @@ def test_who_has_a_copy_of_one_row_of_two_has_the_other() -> None:
     copies = csr_array(vstack([own, other[:10]]))
     found = with_own_rows(csr_array(one + other), copies, one)
     assert found[:10].all() and not found[10:].any()
+
+
+def test_words_that_neighbors_have_show_rows_and_others_do_not() -> None:
+    """The receiver shares out the words of two rows by own nodes that are linked to them."""
+    draws = np.random.default_rng(0)
+    rows = csr_array(draws.random((40, 400)) < 0.05, dtype=np.float32)
+    group, near = np.arange(40) // 2, csr_array(np.eye(40, dtype=np.float32))
+    strangers = csr_array(draws.random((40, 400)) < 0.05, dtype=np.float32)
+
+    def close(own: csr_array) -> np.ndarray:
+        likely = taken_to_be(group, rows, near, own, np.ones((40, 2)), 0)
+        return cosines(where(likely, HALF), rows) > CLOSE
+
+    assert close(rows).mean() > 0.3  # each is linked to a copy of itself
+    assert not close(strangers).any()

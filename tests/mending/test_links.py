@@ -19,10 +19,13 @@ from fedsage.graph.known_links import UNKNOWN
 from fedsage.graph.partition import Partition, partition
 from fedsage.mending.links.contributions import GroupsAsked
 from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
+from fedsage.mending.links.likely_rows import likely_rows
+from fedsage.mending.links.received import HeldMeans, fingerprints
 from fedsage.mending.links.shown_so_far import Shown
 from fedsage.mending.links.steps import (
     by_links,
     contribute,
+    guesses_of,
     mend_by_links,
     shown,
     work,
@@ -114,15 +117,59 @@ def test_leaves_are_as_many_as_remote_neighbors_and_others_get_a_copy(
     for owner in linked(graph, parts):
         assert owner.mended is not None
         held, n, ids = work(owner).held, owner.graph.num_nodes, parts.nodes[owner.id]
+        here, there, _ = work(owner).neighbors()
+        rest = owner.graph.x, guesses_of(owner), 0
+        likely = likely_rows(held, here, there, *rest).toarray()
         for v in range(n):
             leaves = [u for u in owner.mended.neighbors(v) if u >= n]
-            found = held.of([str(u) for u in np.setdiff1d(graph.neighbors(ids[v]), ids)])
+            remote = [str(u) for u in np.setdiff1d(graph.neighbors(ids[v]), ids)]
+            found = held.places(fingerprints(remote))
             rows = owner.mended.x[leaves].toarray()
             if (found != ALONE).any():
-                truth = held.means[found[found != ALONE]]
+                truth = likely[found[found != ALONE]]
                 assert np.array_equal(rows[np.lexsort(rows.T)], truth[np.lexsort(truth.T)])
             else:
                 assert (rows == owner.graph.x[[v]].toarray()).all() and len(leaves) == 1
+
+
+def sum_of_two(words: int) -> tuple[HeldMeans, np.ndarray]:
+    """The mean of two remote nodes, and the rows of two own ones, each linked to one of them.
+
+    The last word is in both remote rows; own nodes have the second and the third.
+    """
+    x = np.array([[2, 1, 0, 1], [4, 0, 1, 1]], np.float32)
+    mean = np.array([[3, 0.5, 0.5, 1]], np.float32) * usual_values(x, words)
+    return HeldMeans(np.arange(2), np.zeros(2, np.int64), mean), x
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_word_goes_to_the_node_whose_neighbor_has_it(sparse: bool) -> None:
+    held, x = sum_of_two(1)
+    ends = np.arange(2)
+    made = likely_rows(held, ends, ends, csr_array(x) if sparse else x, NO_GUESS[:2], 1)
+    rows = made.toarray() if sparse else made
+    assert rows[0, 1] == rows[1, 2] > 0.55 and rows[0, 2] == rows[1, 1] < 0.45
+    np.testing.assert_allclose(rows.mean(axis=0), held.means[0])  # the sum is what it was
+    assert (rows[:, 3] == 1).all()  # both have it
+    assert (rows[:, 0] == 3).all()  # a number, no word
+    swapped = likely_rows(held, ends, ends[::-1], x, NO_GUESS[:2], 1)
+    assert np.array_equal(swapped, rows[::-1])
+
+
+def test_a_word_goes_to_the_node_whose_neighbor_may_be_of_its_class() -> None:
+    x = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float32)
+    held = HeldMeans(np.arange(2), np.zeros(2, np.int64), np.array([[0, 0, 0.5, 0.5]], "f4"))
+    guesses = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
+    rows = likely_rows(held, np.arange(2), np.arange(2), x, guesses, 0)
+    assert rows[0, 2] == rows[1, 3] > 0.55
+    alike = likely_rows(held, np.arange(2), np.arange(2), x, NO_GUESS[:4], 0)
+    np.testing.assert_allclose(alike, np.repeat(held.means, 2, axis=0))
+
+
+def test_numbers_stay_means() -> None:
+    held, x = sum_of_two(4)
+    rows = likely_rows(held, np.arange(2), np.arange(2), x, NO_GUESS[:2], 4)
+    assert np.array_equal(rows, np.repeat(held.means, 2, axis=0))
 
 
 def test_without_copies_other_nodes_stay_as_they_are(graph: Graph, parts: Partition) -> None:

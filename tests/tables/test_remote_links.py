@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedsage.config import MendConfig, NeighGenConfig
 from fedsage.data.new_rows import read_new
@@ -78,6 +80,33 @@ def test_links_have_no_direction_and_a_schema_that_says_so_is_refused(tmp_path: 
     assert found.remote is not None
     links = FarEnds(found.remote.known(["p1", "p2", "p3"], []))
     assert links.once(np.arange(2)).tolist() == [0]  # one neighbor, not two
+
+
+@pytest.mark.parametrize("match", ["intersection", "hashes"])
+def test_which_end_of_a_link_is_listed_first_makes_no_difference(
+    fedsage: Call,  # noqa: F811
+    tmp_path: Path,
+    match: str,
+) -> None:
+    """Of a payment both banks may list the payer first, or each its own account."""
+    small = ["--dataset", "synthetic", "--set", "synthetic.nodes=60", "--owners", "3"]
+    fedsage("split", *small, "--partition", "random", "--links", "known", "--out", "own-first")
+    shutil.copytree(tmp_path / "own-first", tmp_path / "other-first")
+    edges = tmp_path / "other-first" / "owner-0" / "edges.csv"
+    header, *rows = (line.split(",") for line in edges.read_text().splitlines())
+    places = header.index("source"), header.index("target")
+    for row in rows:
+        row[places[0]], row[places[1]] = row[places[1]], row[places[0]]
+    edges.write_text("".join(f"{','.join(row)}\n" for row in (header, *rows)))
+    assert any(row[header.index("owner")] for row in rows)
+    models = []
+    for name in ("own-first", "other-first"):
+        run = ["run", "--dataset", name, "--method", "fedsage+links", "--out", f"{name}-run"]
+        few = ["--set", "classifier.rounds_c=2", "--set", f"links.match={match}"]
+        done = fedsage(*run, *few)
+        assert done.code == 0, done.err
+        models.append(load_file(tmp_path / f"{name}-run" / "model.safetensors"))
+    assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
 
 
 def test_owners_are_found_by_name() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array, diags_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from fedsage.audit.case import Case
@@ -15,11 +15,14 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.graph.feature_forms import lengths_of
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import home_of, known_links
-from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
+from fedsage.mending.links.groups import ALONE, Guesses, class_guesses, safe_groups
+from fedsage.mending.links.likely_rows import likely_rows
+from fedsage.mending.links.received import HeldMeans
 from fedsage.mending.links.summed_rows import (
     may_be_summed,
     summed_rows,
     usual_count,
+    usual_values,
     words_from,
 )
 from fedsage.privacy.unlike import sketches
@@ -58,6 +61,7 @@ class GotSums:
     rows: SparseMatrix  # of each node of G, as it is summed
     own: SparseMatrix  # its own, in the same form
     near: SparseMatrix  # nodes of G × own nodes: 1 where it knows a link
+    likely: SparseMatrix  # of each node of G, what the owner takes its row to be
 
 
 def sums_of(case: Case, graph: Graph, owner: int) -> GotSums:
@@ -78,7 +82,32 @@ def sums_of(case: Case, graph: Graph, owner: int) -> GotSums:
     group = safe_groups(here, there, whose, own.x, guesses, config.at_least)
     shape = graph.num_nodes, own.num_nodes
     near = csr_array((np.ones(len(here), np.float32), (there, here)), shape=shape)
-    return GotSums(without_alike(group, rows, words), rows, shown[owner], near)
+    kept = without_alike(group, rows, words)
+    likely = taken_to_be(kept, rows, near, own.x, guesses, words)
+    return GotSums(kept, rows, shown[owner], near, likely)
+
+
+def taken_to_be(
+    group: NodeIds,
+    rows: SparseMatrix,
+    near: SparseMatrix,
+    x: NodeFeatures,
+    guesses: Guesses,
+    words: int,
+) -> SparseMatrix:
+    """The rows that an owner attaches for the nodes in its sums, in the form that is summed."""
+    member = members_of(group)
+    nodes, usual = np.unique(member.indices), diags_array(usual_values(x, words))
+    at = csr_array(member[:, nodes].T).indices  # the sum that each node is in
+    size = np.asarray(member.sum(axis=1)).reshape(-1)
+    means = csr_array(diags_array(1 / size) @ member @ rows @ usual)
+    links = near[nodes].tocoo()
+    held = HeldMeans(nodes, at.astype(np.int64), means)
+    found = csr_array(likely_rows(held, links.col, links.row, x, guesses, words))
+    place = csr_array(
+        (np.ones(len(nodes)), (nodes, np.arange(len(nodes)))), shape=(len(group), len(nodes))
+    )
+    return csr_array(place @ found @ diags_array(1 / usual.diagonal()))
 
 
 def without_alike(group: NodeIds, rows: NodeFeatures, words: int) -> NodeIds:

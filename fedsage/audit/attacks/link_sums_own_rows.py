@@ -26,6 +26,7 @@ ATTEMPT = Attempt(
     "rows with cosine > 0.99",
 )
 BLOCK = 1000  # sums at a time
+HALF = 0.501  # a word is rather in this row than in the other one
 
 
 @attack("link-sums-own-rows")
@@ -66,7 +67,8 @@ def guessed(got: GotSums, first: NodeIds, second: NodeIds) -> Bool[Array, " pair
     total = csr_array(truth + got.rows[second])
     beside = [where(got.near[some] @ got.own) for some in (first, second)]
     close = with_own_rows(total, got.own, truth)
-    for guess in by_neighbors(total, *beside):
+    likely = got.likely[first]
+    for guess in (*by_neighbors(total, *beside), likely, where(likely, HALF)):
         close |= cosines(guess, truth) > CLOSE
     known = cosines(beside[0], truth) > CLOSE
     pair, neighbor = got.near[first].nonzero()

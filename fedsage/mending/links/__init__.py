@@ -15,6 +15,7 @@ for sums. All of it is in letters that the server cannot read, and no sum shows 
 | ``shown_so_far`` | what it has shown in this run, so that no two sums show a difference |
 | ``memory`` | the same over all runs, on disk |
 | ``received`` | what an owner got: means, looked up by a remote node's id |
+| ``likely_rows`` | what a single row may be, guessed from a sum and the receiver's own nodes |
 """
 
 from fedsage.mending.links.steps import by_links

@@ -269,11 +269,14 @@ class LinkWork:
         self.held = self.before.joined(new)
 
     def neighbors(self) -> tuple[NodeIds, NodeIds, Array | None]:
-        """Every link whose other end is in a group: its own end, that group, what it weighs."""
+        """Every link whose other end is in a group: its own end, the other one, its weight.
+
+        The other end is given by its place among the nodes that are held.
+        """
         ends = self.ends
-        group = self.held.at(ends.ids)[ends.there]
-        kept, weights = ends.once(np.flatnonzero(group != ALONE)), ends.weights
-        return ends.here[kept], group[kept], None if weights is None else weights[kept]
+        place = self.held.places(ends.ids)[ends.there]
+        kept, weights = ends.once(np.flatnonzero(place != ALONE)), ends.weights
+        return ends.here[kept], place[kept], None if weights is None else weights[kept]
 
     def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:
         """The keys of masks on parts that go to that owner."""

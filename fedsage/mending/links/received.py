@@ -54,10 +54,15 @@ class HeldMeans:
 
     def at(self, wanted: Ids) -> NodeIds:
         """The same for nodes by fingerprint."""
+        place = self.places(wanted)
+        return np.where(place == ALONE, ALONE, np.append(self.group, ALONE)[place])
+
+    def places(self, wanted: Ids) -> NodeIds:
+        """Where each of these nodes is in ``ids``, or ``ALONE``."""
         if not len(self.ids):
             return np.full(len(wanted), ALONE)
         at = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
-        return np.where(self.ids[at] == wanted, self.group[at], ALONE)
+        return np.where(self.ids[at] == wanted, at, ALONE)
 
     def tensors(self) -> Parameters:
         """In the form that is kept."""
@@ -80,8 +85,8 @@ def fingerprints(names: Iterable[str]) -> Ids:
     return np.frombuffer(found, "<i8").astype(np.int64)
 
 
-def stacked(means: Array, row: NodeIds, others: NodeFeatures) -> NodeFeatures:
-    """Some rows of ``means`` above those of other nodes; sparse where those are."""
+def stacked(rows: NodeFeatures, some: NodeIds, others: NodeFeatures) -> NodeFeatures:
+    """Some of the rows above those of other nodes; sparse where those are."""
     if issparse(others):
-        return vstack([csr_array(means)[row], others]).tocsr()
-    return np.concatenate([means[row], others])
+        return vstack([csr_array(rows)[some], others]).tocsr()
+    return np.concatenate([rows[some], others])

@@ -21,12 +21,14 @@ from fedsage.mending.links.contributions import (
     answered,
 )
 from fedsage.mending.links.far_ends import FoundNodes, SoughtNodes
-from fedsage.mending.links.groups import ALONE, class_guesses, safe_groups
+from fedsage.mending.links.groups import ALONE, Guesses, class_guesses, safe_groups
+from fedsage.mending.links.likely_rows import likely_rows
 from fedsage.mending.links.matching import LinkWork
 from fedsage.mending.links.memory import ASKED
 from fedsage.mending.links.received import HeldMeans, stacked
 from fedsage.mending.links.shared_nodes import Sides, facts_of
 from fedsage.mending.links.shown_so_far import Shown
+from fedsage.mending.links.summed_rows import words_from
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (
@@ -40,7 +42,7 @@ from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
 from fedsage.readable import counted
-from fedsage.shapes import Array, NodeIds
+from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 log = logging.getLogger(__name__)
 COPIES = "copies"  # whether nodes without such links get a copy of themselves
@@ -60,6 +62,12 @@ def work(owner: DataOwner) -> LinkWork:
 def shown(owner: DataOwner) -> Shown:
     """In which sums of others this owner's nodes are."""
     return owner.part("links shown", lambda: Shown(owner.graph.num_nodes))
+
+
+def guesses_of(owner: DataOwner) -> Guesses:
+    """What class each of its nodes may have."""
+    own = owner.graph
+    return class_guesses(own.x, own.y, owner.split.train, own.num_classes)
 
 
 by_letter = partial(procedure, phase="mending", uses=Sealed, shapes=letters_form)
@@ -142,8 +150,7 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
             least,
             counted(others, "other owner"),
         )
-    guesses = class_guesses(own.x, own.y, owner.split.train, own.num_classes)
-    group = safe_groups(here, there, mine.ends.whose, own.x, guesses, least)
+    group = safe_groups(here, there, mine.ends.whose, own.x, guesses_of(owner), least)
     return mine.channel.written(mine.requests(group), "groups")
 
 
@@ -180,16 +187,18 @@ def take_sums(owner: DataOwner, letters: Letters) -> Mended:
 
 @procedure(phase="mending", owed=True)
 def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
-    """Attach a neighbor for every known link: the mean of the group that the other end is in.
+    """Attach a neighbor for every known link: what the other end's row may be, by its sum.
 
     Nodes that get none get a copy of themselves, or nothing.
     """
     mine, copies = work(owner), owner.config.links.others == "copy"
     owner.split = mine.dropped.apply(owner.split)
     owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
-    here, group, weights = mine.neighbors()
+    here, there, weights = mine.neighbors()
+    words = words_from(owner.graph.x, mine.abroad.form)
+    rows = likely_rows(mine.held, here, there, owner.graph.x, guesses_of(owner), words)
     nodes = np.arange(owner.graph.num_nodes)
-    return owner.attach(leaves(mine.held, here, group, weights, owner.graph, nodes, copies))
+    return owner.attach(leaves(rows, here, there, weights, owner.graph, nodes, copies))
 
 
 def for_new_nodes(new: NewNodes) -> Generated:
@@ -198,24 +207,24 @@ def for_new_nodes(new: NewNodes) -> Generated:
     group, copies = held.of(new.remote.there), bool(new.remembered[COPIES])
     some, weights = group != ALONE, new.remote.weights
     here, weights = new.nodes[new.remote.here[some]], None if weights is None else weights[some]
-    return leaves(held, here, group[some], weights, new.graph, new.nodes, copies)
+    return leaves(held.means, here, group[some], weights, new.graph, new.nodes, copies)
 
 
 def leaves(
-    held: HeldMeans,
+    rows: NodeFeatures,
     here: NodeIds,
-    group: NodeIds,
+    there: NodeIds,
     weights: Float[Array, " links"] | None,
     graph: Graph,
     nodes: NodeIds,
     copies: bool,
 ) -> Generated:
-    """Means as neighbors of ``here``; those of ``nodes`` without get a copy, if so set."""
+    """Rows as neighbors of ``here``; those of ``nodes`` without get a copy, if so set."""
     rest = np.setdiff1d(nodes, here) if copies else nodes[:0]
     if weights is not None:
         weights = np.concatenate([weights, usual_weights(graph)[rest]])
-    means = stacked(held.means, group, graph.x[rest])
-    return Generated(np.concatenate([here, rest]), means, weights)
+    features = stacked(rows, there, graph.x[rest])
+    return Generated(np.concatenate([here, rest]), features, weights)
 
 
 @way_of_mending("links", sections=("mend", "links"), abroad=True, renew=for_new_nodes)

@@ -22,7 +22,10 @@ MOMENTS: tuple[Moments, ...] = ("averaged", "own")
 ALIKE = {"traffic": {"how": "full"}, "evaluation": {"models": "both"}}  # for every method
 TUNING = 100  # the seed of trials; results are from 0 on
 OURS = ("fedsage+", "fedsage", "fedsage@gcn")
-THEIRS = ("fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl")
+THEIRS = (
+    "fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl",
+    "feddep@fusing",
+)  # fmt: skip
 BOUNDS = ("fedgcn@gcn", "locsage", "globsage")  # who know more than others, or less
 ALL = (*OURS, *THEIRS, *BOUNDS)
 QUICK = ("fedsage+", "fedsage", "fedsage@gcn", "fedprox", "fedgta", "fedpub")

@@ -15,7 +15,8 @@ from fedsage.layering import Settings, overlaid
 
 METHODS = ("fedsage+", "fedsage", "locsage+", "locsage", "globsage", "oracle")
 RIVALS = (
-    "fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl", "fedgcn"
+    "fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl", "fedgcn",
+    "feddep",
 )  # fmt: skip
 FEDERATED = ("fedsage+", "fedsage")  # what separate owners can run
 DATASETS = ("cora", "citeseer", "pubmed", "msacademic", "synthetic")

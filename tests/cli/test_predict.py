@@ -33,7 +33,9 @@ FEW = {
 def test_predict_gives_the_answers_of_the_run(
     method: str, graph: Graph, owners: Partition, tmp_path: Path
 ) -> None:
-    run(owners, method, evaluate_on=graph, settings=FEW, out=tmp_path)
+    backbone = {"feddep": "fusing"}.get(method, "graphsage")
+    few = FEW | {"model": FEW["model"] | {"backbone": backbone}}
+    run(owners, method, evaluate_on=graph, settings=few, out=tmp_path)
     models, where = load_models(tmp_path), places(tmp_path)
     assert list(where) == (["all"] if method == "globsage" else ["0", "1", "2"])
     for i, place in enumerate(where.values()):

@@ -178,7 +178,8 @@ def test_every_number_in_the_settings_has_a_range_and_every_name_is_known() -> N
     ranged = {key.removeprefix("ranges.") for key in RULES if key.startswith("ranges.")}
     assert ranged == {setting for setting, _ in numbers_in(Config())} - {*OPEN_TO_ALL}
     assert set(RULES["mending"]) == shipped(WAYS) - {"oracle", "links"}
-    assert set(RULES["backbones"]) == shipped(BACKBONES) - {"linear"}  # of private runs alone
+    of_private_runs_and_feddep_alone = {"linear", "fusing"}
+    assert set(RULES["backbones"]) == shipped(BACKBONES) - of_private_runs_and_feddep_alone
     assert set(RULES["rules"]) == shipped(AGGREGATION)
     assert set(RULES["methods"]) <= shipped(METHODS)
     assert set(words_of(Config())) <= set(RULES)

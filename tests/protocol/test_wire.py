@@ -92,6 +92,7 @@ from fedsage.protocol.wire import (
     packed,
     unpacked,
 )
+from fedsage.rivals.feddep import OthersPrototypes, Prototypes
 from fedsage.rivals.scaffold import Control
 
 WEIGHTS = {
@@ -202,6 +203,8 @@ TRIED = [
     OwnClassifier(WEIGHTS, {}, True),
     OwnUpdate(WEIGHTS, {}, 7.0, 0.5, torch.randn(6)),
     Control(WEIGHTS),
+    Prototypes(torch.randn(2, 3)),
+    OthersPrototypes({"0": Prototypes(torch.randn(2, 3))}),
 ]
 
 

@@ -17,9 +17,10 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 
 DIVERGED = "numbers that are not finite"  # the reason if an owner cannot send them
-UPDATE = "an update"  # the size whose median is remembered from round to round
+UPDATE, MOMENTUM = "an update", "momentum"  # sizes that are remembered from round to round
 TOO_LARGE = 3.0  # times as large an update as usual; honest ones: up to 2.6 times, measured
-TOO_LARGE_BESIDES = 20.0  # the same for moments and such, which differ more: up to 16 times
+TOO_FAST = 4.0  # times as much momentum; honest ones: up to 2.3 times
+TOO_LARGE_BESIDES = 20.0  # the same for mean squares and such, which differ more
 TOO_FEW = 10.0  # if there are only two owners, or the run would end without one
 
 
@@ -28,7 +29,7 @@ class Guard:
 
     def __init__(self) -> None:
         self.held: Any = {}  # the common state: the φ broadcast last, or what contains it
-        self.usual: dict[str, float] = {}  # size of updates in the last round, by procedure
+        self.usual: dict[tuple[str, str], float] = {}  # in the last round, by procedure
         self.spare = 1  # owners that the run can continue without
         self.totals: dict[tuple[str, OwnerId], int] = {}  # the nodes each owner was asked about
 
@@ -119,15 +120,15 @@ class Guard:
             known = {i: s[what] for i, s in sizes.items() if what in s and i not in found}
             found |= too_large(known, self.usual_size(procedure.name, what), what, self.spare)
             fine = [size for i, size in known.items() if i not in found]
-            if what == UPDATE and fine:
-                self.usual[procedure.name] = median(fine)
+            if what in (UPDATE, MOMENTUM) and fine:
+                self.usual[procedure.name, what] = median(fine)
         return found
 
     def usual_size(self, name: str, what: str) -> float:
         """The size to compare with if there are too few other owners."""
         if what != UPDATE:
-            return math.inf
-        return self.usual.get(name) or norm_of(getattr(self.held, "phi", self.held))
+            return self.usual.get((name, what), math.inf)
+        return self.usual.get((name, what)) or norm_of(getattr(self.held, "phi", self.held))
 
 
 def room_of(nodes: Mapping[OwnerId, int]) -> dict[OwnerId, float]:
@@ -141,12 +142,13 @@ def too_large(
 ) -> dict[OwnerId, str]:
     """Whose size is many times the median; with one or two owners, many times the usual.
 
-    If the run would end without an owner, more is tolerated.
+    If the run would end without an owner, more is tolerated, but not of momentum: honest
+    owners differ little in it.
     """
-    most = TOO_LARGE if what == UPDATE else TOO_LARGE_BESIDES
+    most = {UPDATE: TOO_LARGE, MOMENTUM: TOO_FAST}.get(what, TOO_LARGE_BESIDES)
     if len(sizes) > 2:
         usual = median(sizes.values())
-    if len(sizes) <= 2 or spare < 1:
+    if what != MOMENTUM and (len(sizes) <= 2 or spare < 1):
         most = max(most, TOO_FEW)
     return {
         i: f"{what} of size {size:.3g}, but {usual:.3g} is usual and at most {most:g} times "

@@ -23,6 +23,7 @@ from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, s
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.models.train import LocalTerm, train_epoch
 from fedsage.protocol.guard import (
+    MOMENTUM,
     UPDATE,
     distance_of,
     no_hits,
@@ -102,13 +103,23 @@ def form_of_update(plan: Plan) -> dict[str, Form]:
 
 
 def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
-    """How far φ_i is from the broadcast φ, and how large the moments are."""
-    first, second = (
-        norm_of({name: m for name, m in update.moments.items() if name.endswith(kind)})
-        for kind in (".exp_avg", ".exp_avg_sq")
-    )
-    moved = distance_of(update.phi, phi)
-    return {UPDATE: moved, "first moments": first, "second moments": math.sqrt(second)}
+    """How far φ_i is from the broadcast φ, how far momentum will move it, and mean squares."""
+    second = {n: m for n, m in update.moments.items() if n.endswith(".exp_avg_sq")}
+    moved, squares = distance_of(update.phi, phi), math.sqrt(norm_of(second))
+    return {UPDATE: moved, MOMENTUM: momentum_of(update.moments), "second moments": squares}
+
+
+def momentum_of(moments: Parameters) -> float:
+    """The size of Adam's next step by its moments alone, in units of η: ‖m / (√v + ε)‖.
+
+    Larger gradients do not make it larger, as both moments grow with them.
+    """
+    ahead = {
+        name: moment / (moments[f"{name}_sq"].sqrt() + 1e-8)
+        for name, moment in moments.items()
+        if name.endswith(".exp_avg")
+    }
+    return norm_of(ahead)
 
 
 def words_of_update(config: Config) -> str:

@@ -21,6 +21,7 @@ from fedsage.protocol import guard
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import room_of, too_large
 from fedsage.protocol.messages import ClassifierUpdate, Hits
+from fedsage.protocol.owner import momentum_of
 from fedsage.runs.setup import Setup, data_owners, prepare
 from tests.protocol.test_guard import Alter, Faulty, agreed
 from tests.small import HOWS, exchange_on, owners_of, trained
@@ -47,6 +48,7 @@ IMPOSSIBLE: dict[str, tuple[Alter, str]] = {
     "second moments below zero": (moments_with(".exp_avg_sq", lambda m: -m - 1e-9), "below"),
     "steps below zero": (moments_with(".step", lambda m: -m), "below zero"),
     "first moments beyond all others'": (moments_with(".exp_avg", lambda m: m * 1e4), "usual"),
+    "first moments that push back": (moments_with(".exp_avg", lambda m: m * -5), "momentum"),
     "second moments beyond all others'": (
         moments_with(".exp_avg_sq", lambda m: m * 1e8), "usual"),
 }  # fmt: skip
@@ -117,7 +119,7 @@ def test_an_update_thirty_times_back_is_refused_in_every_round(
     assert sha256_of(outcome.classifier.phi) == sha256_of(gone.classifier.phi)
     with pytest.raises(ProtocolError, match="Owner 2: an update of size"):
         trained(setup, poisoned(setup, 2, -30.0, least=3), 3)
-    for limit in ("TOO_LARGE", "TOO_LARGE_BESIDES"):
+    for limit in ("TOO_LARGE", "TOO_FAST", "TOO_LARGE_BESIDES"):
         monkeypatch.setattr(guard, limit, 100.0)
     spoilt = poisoned(setup, 2, -30.0, least=3)
     trained(setup, spoilt, 3)  # what it was before
@@ -147,8 +149,25 @@ def test_one_of_five_owners_does_not_spoil_the_classifier_of_the_others(how: str
     assert validation(-30.0) > validation(1.0) - 0.02
 
 
+def test_larger_gradients_have_no_larger_momentum() -> None:
+    """An honest owner that has much to learn is not taken for a hostile one."""
+    drawn = torch.Generator().manual_seed(7)
+    moments = {
+        "w.exp_avg": torch.randn(50, generator=drawn),
+        "w.exp_avg_sq": torch.rand(50, generator=drawn) + 0.1,
+    }
+    larger = {
+        "w.exp_avg": moments["w.exp_avg"] * 23,
+        "w.exp_avg_sq": moments["w.exp_avg_sq"] * 529,
+    }
+    assert momentum_of(larger) == pytest.approx(momentum_of(moments), rel=1e-5)
+    false = moments | {"w.exp_avg": -5 * moments["w.exp_avg"]}
+    assert momentum_of(false) == pytest.approx(5 * momentum_of(moments))
+
+
 def test_who_has_more_nodes_may_go_further() -> None:
     assert room_of({0: 100, 1: 100, 2: 1000}) == {0: 1.0, 1: 1.0, 2: 10.0}
     assert too_large({0: 1.0, 1: 1.1, 2: 3.4}, 1.0, guard.UPDATE).keys() == {2}
-    assert not too_large({0: 1.0, 1: 1.1, 2: 3.4}, 1.0, "first moments")
+    assert not too_large({0: 1.0, 1: 1.1, 2: 3.4}, 1.0, "second moments")
+    assert too_large({0: 1.0, 1: 1.1, 2: 4.5}, 1.0, guard.MOMENTUM, spare=0).keys() == {2}
     assert too_large({0: 1.0, 1: 11.0}, 1.0, guard.UPDATE).keys() == {1}

@@ -55,10 +55,11 @@ def poisoning(case: Case) -> Finding:
         clean, _ = accuracy(setup, honest)
     except FedSageError as error:
         return ATTEMPT.not_run(f"a run with five owners is not possible: {error}")
-    ways = THIRTY if case.quick or not case.masked else {**THIRTY, **OTHERS}
+    counted = THIRTY | (MOMENTUM if config.traffic.how == "full" else {})
+    ways = counted if case.quick or not case.masked else {**counted, **OTHERS}
     tried = {way: spoiled_by(setup, turn) for way, turn in ways.items()}
     note = "; ".join(f"{way}: {found:.3f}, {what}" for way, (found, what) in tried.items())
-    spoiled = min(tried[way][0] for way in THIRTY)
+    spoiled = min(tried[way][0] for way in counted)
     return ATTEMPT.found(spoiled, clean, spoiled < clean - POINTS, note=note)
 
 
@@ -78,6 +79,25 @@ def honest(owner: DataOwner) -> Sequence[Link]:
 def by_link(factor: float) -> Turn:
     """Modified software at one owner's door, which respects no limit but the ring's."""
     return lambda owner: [Poison(factor, owner)]
+
+
+def by_momentum(factor: float) -> Turn:
+    """An honest update, but moments that push the others' next steps backwards."""
+
+    def push(procedure: Procedure[Any, Any, Any], reply: Any) -> Any:
+        if not isinstance(reply, ClassifierUpdate):
+            return reply
+        return replace(reply, moments=times_first(reply.moments, factor))
+
+    return lambda owner: [push]
+
+
+def times_first(moments: Parameters, factor: float) -> Parameters:
+    """First moments as if gradients had been that much larger."""
+    first = (name.endswith(".exp_avg") for name in moments)
+    return {
+        n: m * factor if one else m for one, (n, m) in zip(first, moments.items(), strict=True)
+    }
 
 
 def by_chance(owner: DataOwner) -> Sequence[Link]:
@@ -151,7 +171,8 @@ class Poison:
     def __call__(self, procedure: Procedure[Any, Any, Any], reply: Any) -> Any:
         """What leaves instead of the reply."""
         if isinstance(reply, ClassifierUpdate):
-            return replace(reply, phi=self.far(reply.phi), moments=self.more(reply.moments))
+            pushed = times_first(reply.moments, self.factor if self.gradients else 1.0)
+            return replace(reply, phi=self.far(reply.phi), moments=pushed)
         if isinstance(reply, Change):
             parts = {name: self.times(name, part) for name, part in reply.parts.items()}
             mine = follower(self.owner)
@@ -166,13 +187,6 @@ class Poison:
         """φ + factor · (φ_i − φ)."""
         start = self.start
         return {name: start[name] + self.factor * (w - start[name]) for name, w in phi.items()}
-
-    def more(self, moments: Parameters) -> Parameters:
-        """First moments as if gradients had been that much larger."""
-        first = {name for name in moments if self.gradients and name.endswith(".exp_avg")}
-        return {
-            n: moment * self.factor if n in first else moment for n, moment in moments.items()
-        }
 
     def times(self, name: str, numbers: Tensor) -> Tensor:
         """Integers times ``factor``, clipped to an owner's share of the ring."""
@@ -201,6 +215,7 @@ THIRTY: dict[str, Turn] = {
     "× −30": by_link(FACTOR),
     "× −30 by software that clips": by_training(FACTOR),
 }
+MOMENTUM: dict[str, Turn] = {"momentum alone × −5": by_momentum(-5.0)}
 OTHERS: dict[str, Turn] = {
     "× −1": by_link(-1.0),
     "× −0.3": by_link(-0.3),

@@ -177,4 +177,6 @@ def test_links_of_new_rows_to_other_owners_are_looked_up_in_what_the_run_got(
     assert done.code == 0 and "1 row skipped" in done.err, done.err
     rows = rows_in("p.csv")
     assert [row["neighbors"] for row in rows] == ["0", "1", "0"]
-    assert [row["generated"] for row in rows] == ["2", "1", "1"]  # two means, two copies
+    assert [row["generated"] for row in rows] == ["2", "1", "1"]  # two rows, two copies
+    assert fedsage(*words).code == 0  # old nodes have the answers of the run
+    assert rows_in("p.csv") == rows_in("run/owners/b/predictions.csv")

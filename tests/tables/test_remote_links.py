@@ -15,9 +15,9 @@ from fedsage.errors import DataError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import NOBODY, UNKNOWN, RemoteLinks, known_links
 from fedsage.graph.partition import partition
-from fedsage.mending.links.far_ends import FarEnds
+from fedsage.mending.links.far_ends import FarEnds, once
+from fedsage.mending.links.leaves import for_new_nodes, remembered
 from fedsage.mending.links.received import HeldMeans, fingerprints
-from fedsage.mending.links.steps import COPIES, for_new_nodes
 from fedsage.mending.way import NewNodes
 from fedsage.rng import generator
 from fedsage.tables.tables import Tables, read_tables
@@ -79,7 +79,9 @@ def test_links_have_no_direction_and_a_schema_that_says_so_is_refused(tmp_path: 
     found = tables(tmp_path, edges, known.format("false"))
     assert found.remote is not None
     links = FarEnds(found.remote.known(["p1", "p2", "p3"], []))
-    assert links.once(np.arange(2)).tolist() == [0]  # one neighbor, not two
+    assert once(links.here, links.there, None, np.arange(2)).tolist() == [
+        0
+    ]  # one neighbor, not two
 
 
 @pytest.mark.parametrize("match", ["intersection", "hashes"])
@@ -129,8 +131,10 @@ def test_links_of_new_nodes_weigh_what_their_table_says(tmp_path: Path, graph: G
     assert len(new.skipped) == 1 and "not a weight above 0" in new.skipped[0]
     means = np.ones((1, graph.num_features), np.float32)
     held = HeldMeans.of_groups(fingerprints(["x1", "x2"]), np.zeros(2, np.int64), means)
-    kept = held.tensors() | {COPIES: torch.tensor([0])}
-    asked = new.remote, graph, kept, MendConfig(), NeighGenConfig(), generator(0, "new")
+    links = np.array([0, 1]), np.array([0, 1])
+    kept = remembered(held, *links, words=0, copies=False)
+    old = graph.with_split([0, 1], [2], [3])
+    asked = new.remote, old, kept, MendConfig(), NeighGenConfig(), generator(0, "new")
     made = for_new_nodes(NewNodes(graph, np.array([4, 6]), *asked))
     assert made.parents.tolist() == [4, 6]
     assert made.weights is not None and made.weights.tolist() == [2, 5]  # x9 is in no group

@@ -16,6 +16,7 @@ for sums. All of it is in letters that the server cannot read, and no sum shows 
 | ``memory`` | the same over all runs, on disk |
 | ``received`` | what an owner got: means, looked up by a remote node's id |
 | ``likely_rows`` | what a single row may be, guessed from a sum and the receiver's own nodes |
+| ``leaves`` | what is attached: such rows, in the run and to nodes that come after it |
 """
 
 from fedsage.mending.links.steps import by_links

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from fedsage.graph.known_links import KnownLinks
 from fedsage.mending.links.received import Ids, fingerprints
@@ -95,14 +96,6 @@ class FarEnds:
         real = ((self.whose != NOWHERE) & ~np.isin(self.ids, old))[self.there]
         return self.here[real], self.there[real]
 
-    def once(self, some: NodeIds) -> NodeIds:
-        """Some links, each pair of nodes once: a link listed twice has its largest weight."""
-        if self.weights is not None:
-            some = some[np.argsort(-self.weights[some], kind="stable")]
-        pairs = np.stack([self.here, self.there])[:, some]
-        kept: NodeIds = some[np.unique(pairs, axis=1, return_index=True)[1]]
-        return kept
-
     def tensors(self) -> Parameters:
         """The links that are in no table, in the form that is kept."""
         here, ids = self.here[self.known :], self.ids[self.there[self.known :]]
@@ -112,3 +105,14 @@ class FarEnds:
     def restore(self, kept: Parameters) -> None:
         """Have them again."""
         self.add(kept[SIDE_HERE].numpy(), kept[SIDE_IDS].numpy())
+
+
+def once(
+    here: NodeIds, there: NodeIds, weights: Float[Array, " links"] | None, some: NodeIds
+) -> NodeIds:
+    """Some links, each pair of nodes once: a link listed twice has its largest weight."""
+    if weights is not None:
+        some = some[np.argsort(-weights[some], kind="stable")]
+    pairs = np.stack([here, there])[:, some]
+    kept: NodeIds = some[np.unique(pairs, axis=1, return_index=True)[1]]
+    return kept

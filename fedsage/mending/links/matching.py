@@ -13,7 +13,7 @@ from fedsage.errors import PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import UNKNOWN
 from fedsage.mending.links.contributions import GroupParts, GroupsAsked, exponent_of, total_of
-from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes
+from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes, once
 from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.memory import GAVE, LinkMemory
 from fedsage.mending.links.received import HeldMeans, fingerprints
@@ -275,7 +275,8 @@ class LinkWork:
         """
         ends = self.ends
         place = self.held.places(ends.ids)[ends.there]
-        kept, weights = ends.once(np.flatnonzero(place != ALONE)), ends.weights
+        weights = ends.weights
+        kept = once(ends.here, ends.there, weights, np.flatnonzero(place != ALONE))
         return ends.here[kept], place[kept], None if weights is None else weights[kept]
 
     def key_for(self, receiver: OwnerId) -> Callable[[OwnerId, str], bytes]:

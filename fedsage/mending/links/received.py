@@ -48,6 +48,11 @@ class HeldMeans:
         means = np.concatenate([self.means, other.means])
         return HeldMeans(ids[order], group[order], means)
 
+    def only(self, places: NodeIds) -> HeldMeans:
+        """Some of the nodes, in order, with their groups."""
+        names, group = np.unique(self.group[places], return_inverse=True)
+        return HeldMeans(self.ids[places], group.reshape(-1), self.means[names])
+
     def of(self, names: Sequence[str]) -> NodeIds:
         """The group of each of these remote nodes, or ``ALONE``."""
         return self.at(fingerprints(names))

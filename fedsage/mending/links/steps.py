@@ -9,27 +9,23 @@ import logging
 from functools import partial
 
 import numpy as np
-import torch
-from jaxtyping import Float
 
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.attach import Generated, usual_weights
-from fedsage.graph.graph import Graph
 from fedsage.mending.links.contributions import (
     GroupParts,
     GroupsAsked,
     answered,
 )
 from fedsage.mending.links.far_ends import FoundNodes, SoughtNodes
-from fedsage.mending.links.groups import ALONE, Guesses, class_guesses, safe_groups
+from fedsage.mending.links.groups import Guesses, class_guesses, safe_groups
+from fedsage.mending.links.leaves import for_new_nodes, leaves, remembered
 from fedsage.mending.links.likely_rows import likely_rows
 from fedsage.mending.links.matching import LinkWork
 from fedsage.mending.links.memory import ASKED
-from fedsage.mending.links.received import HeldMeans, stacked
 from fedsage.mending.links.shared_nodes import Sides, facts_of
 from fedsage.mending.links.shown_so_far import Shown
 from fedsage.mending.links.summed_rows import words_from
-from fedsage.mending.way import NewNodes, way_of_mending
+from fedsage.mending.way import way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import (
     Introduction,
@@ -42,10 +38,8 @@ from fedsage.protocol.messages import Ask, Mended
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Sealed, procedure
 from fedsage.readable import counted
-from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 log = logging.getLogger(__name__)
-COPIES = "copies"  # whether nodes without such links get a copy of themselves
 
 
 def work(owner: DataOwner) -> LinkWork:
@@ -193,38 +187,12 @@ def mend_by_links(owner: DataOwner, ask: Ask) -> Mended:
     """
     mine, copies = work(owner), owner.config.links.others == "copy"
     owner.split = mine.dropped.apply(owner.split)
-    owner.remembered = mine.held.tensors() | {COPIES: torch.tensor([int(copies)])}
     here, there, weights = mine.neighbors()
     words = words_from(owner.graph.x, mine.abroad.form)
+    owner.remembered = remembered(mine.held, here, there, words, copies)
     rows = likely_rows(mine.held, here, there, owner.graph.x, guesses_of(owner), words)
     nodes = np.arange(owner.graph.num_nodes)
     return owner.attach(leaves(rows, here, there, weights, owner.graph, nodes, copies))
-
-
-def for_new_nodes(new: NewNodes) -> Generated:
-    """The same for nodes that came after the run: their links are looked up in what was got."""
-    held = HeldMeans.from_tensors(new.remembered)
-    group, copies = held.of(new.remote.there), bool(new.remembered[COPIES])
-    some, weights = group != ALONE, new.remote.weights
-    here, weights = new.nodes[new.remote.here[some]], None if weights is None else weights[some]
-    return leaves(held.means, here, group[some], weights, new.graph, new.nodes, copies)
-
-
-def leaves(
-    rows: NodeFeatures,
-    here: NodeIds,
-    there: NodeIds,
-    weights: Float[Array, " links"] | None,
-    graph: Graph,
-    nodes: NodeIds,
-    copies: bool,
-) -> Generated:
-    """Rows as neighbors of ``here``; those of ``nodes`` without get a copy, if so set."""
-    rest = np.setdiff1d(nodes, here) if copies else nodes[:0]
-    if weights is not None:
-        weights = np.concatenate([weights, usual_weights(graph)[rest]])
-    features = stacked(rows, there, graph.x[rest])
-    return Generated(np.concatenate([here, rest]), features, weights)
 
 
 @way_of_mending("links", sections=("mend", "links"), abroad=True, renew=for_new_nodes)

@@ -31,7 +31,7 @@ class KnownKeys:
     everyone: Mapping[OwnerId, Ed25519PublicKey]
     key: Ed25519PrivateKey
     certificate: str = field(default="", init=False)
-    names: tuple[str, ...] = field(default=(), init=False)
+    names: tuple[str, ...] = ()  # of all owners, where they have some
 
     @property
     def owners(self) -> int:
@@ -52,11 +52,13 @@ class KnownKeys:
             ) from None
 
 
-def known_keys(owners: Iterable[OwnerId]) -> dict[OwnerId, KnownKeys]:
+def known_keys(
+    owners: Iterable[OwnerId], names: tuple[str, ...] = ()
+) -> dict[OwnerId, KnownKeys]:
     """Owners that know each other."""
     keys = {i: Ed25519PrivateKey.generate() for i in owners}
     everyone = {i: key.public_key() for i, key in keys.items()}
-    return {i: KnownKeys(everyone, key) for i, key in keys.items()}
+    return {i: KnownKeys(everyone, key, names) for i, key in keys.items()}
 
 
 def hide_sums(exchange: Exchange, engine: InProcessEngine) -> None:

@@ -243,9 +243,10 @@ def introduce_links(setup: Setup, owners: Sequence[DataOwner]) -> None:
     if not known:
         raise ConfigError(
             "Mending by links needs owners that know links to others, but these know none. "
-            "Mend in another way (mend.how), or name such links in their tables of links."
+            'Name such links in their tables of links, with links = "known" in the schema '
+            '(or shared = "same"), or mend in another way (mend.how).'
         )
-    identities = known_keys(range(len(owners)))
+    identities = known_keys(range(len(owners)), setup.owners.names)
     for owner, links in zip(owners, known, strict=True):
         owner.abroad = Abroad(links, identities[owner.id], RUN, form=setup.form)
 

@@ -704,3 +704,24 @@ def test_a_neighbor_counts_what_its_link_weighs(graph: Graph) -> None:
         }
         assert links.weights is not None
         assert np.allclose(links.weights, list(truth.values()))
+
+
+def test_links_that_lead_nowhere_are_told_of(
+    graph: Graph, parts: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    links = work(owners[1]).links
+    there, at = list(links.there), links.at.copy()
+    at[0] = 1  # said to be its own node, but it has none of that name
+    for k in range(1, len(there) - 2):
+        there[k] = f"N{there[k]}"  # ids that the others write in another way
+    owners[1].parts.clear()
+    abroad = owners[1].abroad
+    assert abroad is not None
+    owners[1].abroad = replace(abroad, links=replace(links, there=there, at=at))
+    by_links(Exchange(InProcessEngine(owners), setup.plan))
+    assert "Owner 1 has 1 link to own nodes that it does not have: left out." in caplog.text
+    count = f"only 2 of {len(there) - 1} links to other owners lead to a node"
+    assert count in caplog.text and "ids in the same way" in caplog.text
+    assert "Owner 0" not in caplog.text

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from fedsage.graph.known_links import KnownLinks
+from fedsage.graph.known_links import UNKNOWN, KnownLinks
 from fedsage.mending.links.received import Ids, fingerprints
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import Whole
-from fedsage.protocol.messages import message
+from fedsage.protocol.messages import OwnerId, message
 from fedsage.shapes import Array, NodeIds
 
 NOWHERE = -1
@@ -53,7 +55,7 @@ class FarEnds:
         self.names, self.there = np.unique(np.asarray(links.there), return_inverse=True)
         self.here, self.known = links.here, len(links.here)
         self.ids: Ids = fingerprints(self.names.tolist())
-        self.weights = links.weights
+        self.weights, self.at = links.weights, links.at
         self.whose = np.full(len(self.names), NOWHERE)
         self.place = np.full(len(self.names), NOWHERE)
 
@@ -61,6 +63,12 @@ class FarEnds:
         """Some nodes are that owner's, unless they were found at another one before."""
         new = (places != NOWHERE) & (self.whose[numbers] == NOWHERE)
         self.whose[numbers[new]], self.place[numbers[new]] = owner, places[new]
+
+    def reached(self, owners: Collection[OwnerId]) -> tuple[int, int]:
+        """How many links of the table may lead to those owners, and how many were found to."""
+        sought = np.isin(self.at, [UNKNOWN, *owners])
+        found = sought & (self.whose[self.there[: self.known]] != NOWHERE)
+        return int(sought.sum()), int(found.sum())
 
     def add(self, here: NodeIds, ids: Ids) -> NodeIds:
         """Links to more nodes, or to some that are there already; gives their numbers.

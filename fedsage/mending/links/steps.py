@@ -53,6 +53,11 @@ def work(owner: DataOwner) -> LinkWork:
     return owner.part("links", lambda: LinkWork(*given))
 
 
+def called(owner: DataOwner) -> str:
+    """What this owner is called in the log."""
+    return f"Owner {work(owner).abroad.name_of(owner.id)}"
+
+
 def shown(owner: DataOwner) -> Shown:
     """In which sums of others this owner's nodes are."""
     return owner.part("links shown", lambda: Shown(owner.graph.num_nodes))
@@ -89,8 +94,11 @@ def seek_nodes(owner: DataOwner, met: Introductions) -> Letters:
     mine = work(owner)
     mine.channel.meet(met)
     for name, count in mine.away().items():
-        links = counted(count, "link")
-        log.warning("%s to owner %s, who does not take part: left out.", links, name)
+        told = called(owner), counted(count, "link"), name
+        log.warning("%s has %s to owner %s, who does not take part: left out.", *told)
+    if count := int((mine.links.at == owner.id).sum()):
+        own = called(owner), counted(count, "link")
+        log.warning("%s has %s to own nodes that it does not have: left out.", *own)
     return mine.channel.written(mine.sought(), "sought")
 
 
@@ -119,9 +127,22 @@ def tell_sides(owner: DataOwner, letters: Letters) -> Letters:
     mine.locate(mine.channel.read(FoundNodes, letters, "found"))
     if count := len(mine.dropped.differ):
         log.warning(
-            "%s with another class or part of the split at another owner: neither trained on "
-            "nor counted.",
+            "%s has %s with another class or part of the split at another owner: neither "
+            "trained on nor counted.",
+            called(owner),
             counted(count, "node"),
+        )
+    sought, found = mine.ends.reached(mine.channel.keys)
+    if 2 * found < sought:
+        log.warning(
+            "%s: only %d of %s to other owners lead to a node that was found there. Check that "
+            "%s.",
+            called(owner),
+            found,
+            counted(sought, "link"),
+            "both ends list them (links.match=hashes)"
+            if mine.match == "hashes"
+            else "all owners write ids in the same way",
         )
     return mine.channel.written(mine.sides_for(owner.graph), "sides")
 
@@ -139,10 +160,12 @@ def request_sums(owner: DataOwner, letters: Letters) -> Letters:
     own, least, others = owner.graph, owner.config.links.at_least, len(mine.channel.keys)
     if others < least:
         log.warning(
-            "links.at_least is %d, and %s take part: no sums are made, as each has nodes of "
+            "%s: links.at_least is %d, and %s %s part: no sums are made, as each has nodes of "
             "different owners.",
+            called(owner),
             least,
             counted(others, "other owner"),
+            "takes" if others == 1 else "take",
         )
     group = safe_groups(here, there, mine.ends.whose, own.x, guesses_of(owner), least)
     return mine.channel.written(mine.requests(group), "groups")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,7 +52,10 @@ def read_new(folder: Path, schema: Schema, known: Mapping[str, int]) -> NewRows:
     if not len(kept):
         raise nothing_left(folder, nodes, skipped)
     tables = tables_of(nodes, features, schema, kept)
-    among, into, remote, weights = links_of(links, schema, tables.ids, known, skipped, folder)
+    named = nodes.columns[schema.id].to_pylist()
+    unused = {*named} - {*tables.ids}
+    given = schema, tables.ids, known, unused, skipped, folder
+    among, into, remote, weights = links_of(links, *given)
     return NewRows(tables, among, into, tuple(skipped), remote, weights)
 
 
@@ -129,6 +132,7 @@ def links_of(
     schema: Schema,
     ids: Sequence[str],
     known: Mapping[str, int],
+    unused: Collection[str],
     skipped: list[str],
     folder: Path,
 ) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks, Float[Array, " links"] | None]:
@@ -147,9 +151,12 @@ def links_of(
         strange = [one for one in (a, b) if one not in place and one not in known]
         if weights is not None and not weights[row] > 0:
             why = f"{links.seen(row, schema.weight)} is not a weight above 0"
-        elif schema.links == "known" and len(strange) == 1 and (a in place or b in place):
-            away.append((place[a if a in place else b], strange[0], row))
-            continue
+        elif schema.links == "known" and len(strange) == 1 and strange[0] not in unused:
+            own = a if b == strange[0] else b
+            if own in place:
+                away.append((place[own], strange[0], row))
+                continue
+            why = f"'{own}' is an old node, whose links to other owners count in the next run"
         elif strange:
             why = f"'{strange[0]}' is neither a node of the owner nor a new one that is used"
         elif a in place and b in place:

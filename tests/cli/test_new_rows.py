@@ -171,10 +171,12 @@ def test_links_of_new_rows_to_other_owners_are_looked_up_in_what_the_run_got(
     held = load_answering(Path("run/owners/b"))
     known = HeldMeans.from_tensors(held.remembered)
     got = [name for name in (f"a{v}" for v in range(40)) if known.of([name])[0] != ALONE]
-    links = [f"n0,{got[0]}", f"{got[1]},n0", "n1,b3", "n2,nobody", "nobody,b5"]
+    links = [f"n0,{got[0]}", f"{got[1]},n0", "n1,b3", "n2,nobody", "nobody,b5", "n2,n4"]
     words = ("predict", "--model", "run", "--owner", "b", "--out", "p.csv")
-    done = fedsage(*words, "--new", new_rows(NODES, links))
-    assert done.code == 0 and "1 row skipped" in done.err, done.err
+    done = fedsage(*words, "--new", new_rows([*NODES, "n4,old,70"], links))
+    assert done.code == 0 and "3 rows skipped" in done.err, done.err
+    assert "'b5' is an old node, whose links to other owners count in the next" in done.err
+    assert "'n4' is neither" in done.err  # not a node of another owner
     rows = rows_in("p.csv")
     assert [row["neighbors"] for row in rows] == ["0", "1", "0"]
     assert [row["generated"] for row in rows] == ["2", "1", "1"]  # two rows, two copies

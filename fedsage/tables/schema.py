@@ -179,7 +179,11 @@ def schema_of(content: Mapping[str, Any], problems: Problems, file: str = SCHEMA
         problems.add("schema", file, "has no key 'classes'", 'Add classes = ["a", "b"].')
     if content.get(DIRECTED, False) is not False:
         what = "links have no direction: each end is a neighbor of the other"
-        problems.add("schema", f"{file}, {DIRECTED}", what, "Leave the key out.")
+        remedy = (
+            "Leave the key out. If direction matters, say it in columns of nodes, such as how "
+            "many payments each made and how many it got."
+        )
+        problems.add("schema", f"{file}, {DIRECTED}", what, remedy)
     lists = {
         key: names_of(content.get(key, []), f"{file}, {key}", problems)
         for key in ("classes", "ignored", "ignored_in_edges")

@@ -30,11 +30,11 @@ from fedsage.runs.execute import run_config
 from fedsage.runs.record import RunRecord
 from fedsage.runs.result import load_result
 from fedsage.runs.run import run_into
-from tests.federation.conftest import config_for
+from tests.federation.conftest import NAMES, config_for
 
 pytestmark = pytest.mark.federation
 pytest.importorskip("nvflare")
-OWNERS = ("owner-0", "owner-1", "owner-2")
+OWNERS = NAMES  # as their folders are called
 
 
 def quiet(words: str) -> None:
@@ -208,7 +208,7 @@ def disturb(coordinator: Kit, victims: dict[int, str]) -> None:
 
 
 KEPT_ROUNDS = "server-training-*.state"
-VICTIMS = {2: "owner-1's job", 20: "owner-1", 50: "server"}  # by the round they are killed in
+VICTIMS = {2: "north's job", 20: "north", 50: "server"}  # by the round they are killed in
 ROUNDS = 80
 
 
@@ -235,7 +235,7 @@ def test_killed_parties_that_are_started_again_rejoin_and_the_model_is_the_same(
 def test_an_owner_without_its_gate_sends_nothing_says_so_and_is_waited_for(
     coordinator: Kit, hospitals: Path, tmp_path: Path
 ) -> None:
-    config, kit = config_on(hospitals, "fedsage"), party(coordinator, "owner-1")
+    config, kit = config_on(hospitals, "fedsage"), party(coordinator, "north")
     before = {log.run: log.lines for log in verified(kit)}
     gate = process_of(kit)
     assert gate is not None and "fedsage.federation.processes.gate" in gate.cmdline()
@@ -246,7 +246,7 @@ def test_an_owner_without_its_gate_sends_nothing_says_so_and_is_waited_for(
     with ThreadPoolExecutor(1) as pool:
         about = coordinator, config, tmp_path / "run", "a test", False
         going = pool.submit(federated_run, *about, lambda line: None, said.append)
-        while not any("owner-1: " in one and "gate that writes sent" in one for one in said):
+        while not any("north: " in one and "gate that writes sent" in one for one in said):
             assert not going.done()
             time.sleep(0.1)
         assert {log.run: log.lines for log in verified(kit)} == before
@@ -265,7 +265,7 @@ def test_a_way_of_one_s_own_runs_where_every_party_allowed_it(
     parties = [party(coordinator, name) for name in ("server", *OWNERS)]
     for kit in parties[:-1]:
         allow(file, kit.ours)
-    with pytest.raises(ProtocolError, match=r"owner-2.*my_mending\.py .* is not allowed here"):
+    with pytest.raises(ProtocolError, match=r"west.*my_mending\.py .* is not allowed here"):
         federated(coordinator, config, tmp_path / "refused")
     allow(file, parties[-1].ours)
     there = federated(coordinator, config, tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.errors import FedSageError
+from fedsage.federation.coordinator.rehearse import owners_data
 from fedsage.federation.owner.site import Site
 from fedsage.federation.server.serve import serve
 from fedsage.graph.known_links import RemoteLinks
@@ -161,6 +163,31 @@ def test_a_run_that_was_stopped_goes_on_with_the_sums_it_has(
     assert "contribute" not in {name for _, name in engine.log}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["find_nodes", "contribute", "take_sums", "mend_by_links"])
+def test_a_run_that_was_stopped_during_the_exchange_ends_as_if_it_had_not_been(
+    parties: Make, tmp_path: Path, step: str
+) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    run = "r", "1.0", tmp_path / "server"
+    whole = serve(config, SiteEngine(parties()), NAMES, *run, ignore_event)
+
+    class Killed(SiteEngine):
+        def carry(self, procedure, requests, lot=None):  # type: ignore[no-untyped-def]
+            if procedure.name == step:  # one owner has answered
+                super().carry(procedure, dict([*requests.items()][:1]), lot)
+                raise KeyboardInterrupt
+            return super().carry(procedure, requests, lot)
+
+    for name in NAMES:  # what the first run gave is forgotten
+        (tmp_path / name / "links.safetensors").unlink()
+    other = "again", "1.0", tmp_path / "server 2"
+    with pytest.raises(KeyboardInterrupt):
+        serve(config, Killed(parties()), NAMES, *other, ignore_event)
+    again = serve(config, SiteEngine(parties()), NAMES, *other, ignore_event)
+    assert again.record.model_sha256 == whole.record.model_sha256
+
+
 def test_owners_whose_schema_allows_no_links_say_so(hospitals: Path, tmp_path: Path) -> None:
     config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
     keys = known_keys(range(len(NAMES)))
@@ -170,6 +197,19 @@ def test_owners_whose_schema_allows_no_links_say_so(hospitals: Path, tmp_path: P
     ]
     with pytest.raises(FedSageError, match='links = "known"'):
         serve(config, SiteEngine(sites), NAMES, "r", "1.0", tmp_path / "s", ignore_event)
+
+
+def test_in_a_rehearsal_owners_are_called_as_their_folders_are(
+    referring: Path, tmp_path: Path
+) -> None:
+    """Or links that name their owner would lead to nobody."""
+    config = config_for("fedsage+links", data={"dataset": str(referring)})
+    found = owners_data(config, tmp_path / "data")
+    assert list(found) == list(NAMES) and found["west"] == (referring / "west").resolve()
+    shutil.copytree(referring, tmp_path / "clinics")
+    (tmp_path / "clinics" / "west").rename(tmp_path / "clinics" / "West Clinic")  # no name
+    config = config_for("fedsage+links", data={"dataset": str(tmp_path / "clinics")})
+    assert list(owners_data(config, tmp_path / "data")) == ["owner-0", "owner-1", "owner-2"]
 
 
 def test_the_policy_of_a_new_kit_does_not_allow_it(parties: Make, tmp_path: Path) -> None:

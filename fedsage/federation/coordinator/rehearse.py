@@ -17,7 +17,7 @@ from fedsage.errors import ConfigError
 from fedsage.federation.consent.own_files import allow, files_of
 from fedsage.federation.consent.policy import POLICY, permitting
 from fedsage.federation.kits.kit import Kit
-from fedsage.federation.kits.make import keep_secret, make_kits
+from fedsage.federation.kits.make import is_name, keep_secret, make_kits
 from fedsage.federation.processes.start import await_all, start, stop
 from fedsage.graph.partition import partition, with_splits
 from fedsage.readable import counted
@@ -87,9 +87,15 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def owners_data(config: Config, folder: Path) -> dict[str, Path]:
-    """A folder of data for every owner: their own, or parts of a graph."""
+    """A folder of data for every owner: their own, or parts of a graph.
+
+    Owners are called as their folders are, since tables of links may name them so.
+    """
     if given := owner_folders(config.data.dataset):
-        return {f"owner-{i}": place.resolve() for i, place in enumerate(given)}
+        names = [place.name for place in given]
+        if not all(map(is_name, names)):
+            names = [f"owner-{i}" for i in range(len(given))]
+        return {name: place.resolve() for name, place in zip(names, given, strict=True)}
     data, seed = config.data, config.run.seed
     graph = load(data.dataset, **config.synthetic.model_dump())
     part = with_splits(partition(graph, data.owners, data.partition, seed), data.split)

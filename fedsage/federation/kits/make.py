@@ -134,11 +134,17 @@ def checked_address(server: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_name(name: str) -> bool:
+    """Whether an owner may be called so."""
+    taken = ("server", "coordinator", "authority")
+    return NAME.fullmatch(name) is not None and name not in taken
+
+
 def checked_names(owners: Sequence[str]) -> list[str]:
     """Owners' names, in the order of their numbers."""
     names = sorted(owners, key=natural)
     for name in names:
-        if not NAME.fullmatch(name) or name in ("server", "coordinator", "authority"):
+        if not is_name(name):
             raise ConfigError(
                 f"Owner '{name}' is not a valid name: use a lower-case letter, then letters, "
                 "digits and '-'; not 'server', 'coordinator' or 'authority'."

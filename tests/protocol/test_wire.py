@@ -144,7 +144,7 @@ TRIED = [
     SoughtNodes(POINTS, POINTS[:0], 7, 20),
     FoundNodes(POINTS, POINTS[:0], torch.tensor([3, -1], dtype=torch.int32), -4, POINTS),
     GroupsAsked(PLACES[:, :2], PLACES, 7),
-    Sides(PLACES[:, :2], torch.tensor([2**60, -5], dtype=torch.int64)),
+    Sides(PLACES[:, :2], torch.tensor([2**60, -5], dtype=torch.int64), PLACES[:, 0]),
     GroupParts(
         torch.randint(-(2**15), 2**15, (3, 5), dtype=torch.int16),
         torch.randint(0, 2**61, (2, 2, 16), dtype=torch.int64),

@@ -64,6 +64,10 @@ class FarEnds:
         new = (places != NOWHERE) & (self.whose[numbers] == NOWHERE)
         self.whose[numbers[new]], self.place[numbers[new]] = owner, places[new]
 
+    def lose(self, owner: OwnerId, places: NodeIds) -> None:
+        """Some nodes of an owner cannot be had."""
+        self.whose[(self.whose == owner) & np.isin(self.place, places)] = NOWHERE
+
     def reached(self, owners: Collection[OwnerId]) -> tuple[int, int]:
         """How many links of the table may lead to those owners, and how many were found to."""
         sought = np.isin(self.at, [UNKNOWN, *owners])

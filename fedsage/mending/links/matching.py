@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from fedsage.errors import PrivacyError
 from fedsage.graph.graph import Graph
@@ -16,8 +15,14 @@ from fedsage.mending.links.contributions import GroupParts, GroupsAsked, exponen
 from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes, once
 from fedsage.mending.links.groups import ALONE
 from fedsage.mending.links.memory import GAVE, LinkMemory
-from fedsage.mending.links.received import HeldMeans, fingerprints
-from fedsage.mending.links.shared_nodes import Dropped, SharedNodes, Sides, tags_of
+from fedsage.mending.links.received import HeldMeans, fingerprints, numbers, tensor
+from fedsage.mending.links.shared_nodes import (
+    Dropped,
+    SharedNodes,
+    Sides,
+    several_hold,
+    sides_of,
+)
 from fedsage.mending.links.summed_rows import (
     may_be_summed,
     summed_rows,
@@ -34,7 +39,6 @@ from fedsage.privacy.intersection import (
     tags,
     unpacked,
 )
-from fedsage.privacy.sums import Whole
 from fedsage.protocol.letters import Abroad, Channel, Introduction
 from fedsage.protocol.messages import OwnerId
 from fedsage.rng import generator
@@ -185,6 +189,14 @@ class LinkWork:
             j: self.shared.common_with(j, one.shared.numpy()) for j, one in found.items()
         }
         self.dropped = Dropped.of(self.common, self.owner)
+        self.withheld = self.in_no_sum()
+
+    def in_no_sum(self) -> NodeIds:
+        """The own nodes that other owners hold, too, in this run or in an earlier one."""
+        if not self.links.shared:
+            return np.empty(0, np.int64)
+        ids = fingerprints(self.links.ids)
+        return np.flatnonzero(np.isin(ids, self.memory.several(ids[several_hold(self.common)])))
 
     def sides_for(self, graph: Graph) -> dict[OwnerId, Sides]:
         """For each other owner, neighbors of the nodes that both hold; nothing if none are."""
@@ -192,16 +204,10 @@ class LinkWork:
             return {}
         place = np.full(graph.num_nodes, NOWHERE)
         place[self.order] = np.arange(len(self.order))
-        secret, told = self.memory.secret(), {}
-        for j, one in self.common.items():
-            shared, there = one.neighbors(graph)
-            there, shared = (some[place[there] != NOWHERE] for some in (there, shared))
-            ids = [self.links.ids[v] for v in there.tolist()]
-            order = np.lexsort((shared, fingerprints(ids)))  # the same in every process
-            tags = tags_of(ids, secret, self.abroad.name_of(j))[order]
-            shared, there = shared[order], there[order]
-            told[j] = Sides(numbers(np.stack([shared, place[there]], axis=1)), tensor(tags))
-        return told
+        given = graph, self.links.ids, place, self.withheld, self.memory.secret()
+        return {
+            j: sides_of(one, *given, self.abroad.name_of(j)) for j, one in self.common.items()
+        }
 
     def add_sides(self, told: Mapping[OwnerId, Sides]) -> None:
         """Have links to the neighbors that own nodes have at others who hold them, too."""
@@ -209,6 +215,8 @@ class LinkWork:
             here, places, tags = self.common[j].read(one, self.shared.order[j])
             found = self.ends.add(here, self.ends.ids_at(j, places, tags))
             self.ends.found(j, found, places)
+        for j, one in told.items():
+            self.ends.lose(j, one.withheld.numpy())
 
     def places_at(self, found: FoundNodes) -> NodeIds:
         """Where in the other owner's list each node is that was sought."""
@@ -242,6 +250,8 @@ class LinkWork:
         if len(place) and not 0 <= place.min() <= place.max() < len(self.order):
             raise PrivacyError("An owner asked for nodes that this owner does not have.")
         own = np.stack([members[:, 0], self.order[place]], axis=1)
+        if np.isin(own[:, 1], self.withheld).any():
+            raise PrivacyError("An owner asked for nodes that several owners hold.")
         order = np.lexsort((own[:, 1], own[:, 0]))  # as after a restart
         return replace(asked, members=numbers(own[order]))
 
@@ -287,13 +297,3 @@ class LinkWork:
             return self.channel.common(other, f"for {receiver}, {rows}, {story}")
 
         return key
-
-
-def tensor(values: Array) -> Whole:
-    """As a message holds it."""
-    return torch.from_numpy(np.array(values, order="C"))
-
-
-def numbers(values: Array) -> Whole:
-    """Small whole numbers as a message holds them."""
-    return tensor(values.astype(np.int32))

@@ -22,6 +22,7 @@ from fedsage.mending.links.received import HeldMeans, Ids
 from fedsage.models.parameters import Parameters
 
 GAVE, ASKED, GOT = "gave", "asked", "got"  # kinds of entries: KIND/RUN/…
+SEVERAL = "several"  # nodes that other owners hold, too: KIND/RUN/
 SECRET = "secret//"  # of the numbers that neighbors of shared nodes have
 
 
@@ -86,6 +87,14 @@ class LinkMemory:
             drawn = np.frombuffer(token_bytes(32), np.uint8).copy()
             self.keep({SECRET: torch.from_numpy(drawn)})
         return self.entries[SECRET].numpy().tobytes()
+
+    def several(self, ids: Ids) -> Ids:
+        """Other owners hold these nodes, too; gives all of which that was ever seen."""
+        found = [v.numpy() for name, v in self.entries.items() if name.startswith(SEVERAL)]
+        everything = np.unique(np.concatenate([*found, ids]))
+        if len(ids):
+            self.keep({f"{SEVERAL}/{self.run}/": torch.from_numpy(everything)})
+        return everything
 
     def gave(self, receiver: str, ids: Ids) -> None:
         """Nodes of this owner are in sums of that receiver."""

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from fedsage.mending.links.groups import ALONE
 from fedsage.models.parameters import Parameters
+from fedsage.privacy.sums import Whole
 from fedsage.shapes import Array, NodeFeatures, NodeIds
 
 Ids: TypeAlias = Int64[Array, " nodes"]  # fingerprints of remote ids
@@ -95,3 +96,13 @@ def stacked(rows: NodeFeatures, some: NodeIds, others: NodeFeatures) -> NodeFeat
     if issparse(others):
         return vstack([csr_array(rows)[some], others]).tocsr()
     return np.concatenate([rows[some], others])
+
+
+def tensor(values: Array) -> Whole:
+    """As a message holds it."""
+    return torch.from_numpy(np.array(values, order="C"))
+
+
+def numbers(values: Array) -> Whole:
+    """Small whole numbers as a message holds them."""
+    return tensor(values.astype(np.int32))

@@ -5,6 +5,10 @@ its ids as points, which both multiply. Beside each id goes another point, for t
 class and part of the split: equal on both sides if and only if these agree. Then each tells the
 other, by places in shuffled lists, which of its nodes are neighbors of nodes that both hold.
 These become remote nodes like any other.
+
+A node that several owners hold is in no sum. A receiver that holds it, too, could subtract its
+row. Of others it could get it from each side, in another sum each: from a + b, b + c and c + a
+follow a, b and c, and no owner sees more than one sum over each of its nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from jaxtyping import Bool
 from fedsage.errors import PrivacyError
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import PARTS, Split
+from fedsage.mending.links.received import fingerprints, numbers, tensor
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.intersection import SIZE, Points, blinded, hashed, packed, unpacked
 from fedsage.privacy.sums import Whole
@@ -31,10 +36,11 @@ from fedsage.shapes import Array, NodeIds, NodeLabels
 
 @message
 class Sides:
-    """D_j → D_i, sealed: neighbors at D_j of nodes that both hold."""
+    """D_j → D_i, sealed: neighbors at D_j of nodes that both hold, and what is in no sum."""
 
     links: Whole  # n × 2: the shared node in D_i's list, the neighbor in D_j's
     tags: Whole  # n: a number for each neighbor, the same in all runs
+    withheld: Whole  # the nodes in D_j's list that are in no sum, as others hold them, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +153,44 @@ class SharedNodes:
         agree = np.array([mine[2 * k + 1] == theirs[2 * at + 1] for k, at in found], bool)
         k, at = np.array(found, np.int64).reshape(-1, 2).T
         return Common(order[k], at, agree)
+
+
+def several_hold(common: Mapping[OwnerId, Common]) -> NodeIds:
+    """The own nodes that any other owner holds, too."""
+    found = np.concatenate([np.empty(0, np.int64), *(one.nodes for one in common.values())])
+    return np.unique(found)
+
+
+def sides_of(
+    common: Common,
+    graph: Graph,
+    ids: Sequence[str],
+    place: NodeIds,
+    withheld: NodeIds,
+    secret: bytes,
+    receiver: str,
+) -> Sides:
+    """What a receiver is told of the nodes that it holds, too.
+
+    Args:
+        common: Those nodes.
+        graph: G_i.
+        ids: The names of its nodes.
+        place: Where each is in the list that others were shown, or -1.
+        withheld: Those that are in no sum.
+        secret: Tags depend on it.
+        receiver: The name of the receiver.
+    """
+    hidden = np.sort(place[withheld][place[withheld] >= 0])
+    shared, near = common.neighbors(graph)
+    told = (place[near] >= 0) & ~np.isin(near, withheld)
+    shared, near = shared[told], near[told]
+    names = [ids[v] for v in near.tolist()]
+    order = np.lexsort((shared, fingerprints(names)))  # the same in every process
+    links = np.stack([shared, place[near]], axis=1)[order]
+    return Sides(
+        numbers(links), tensor(tags_of(names, secret, receiver)[order]), numbers(hidden)
+    )
 
 
 def facts_of(y: NodeLabels, split: Split) -> list[str]:

@@ -119,7 +119,8 @@ def find_nodes(owner: DataOwner, letters: Letters) -> Letters:
 @by_letter(
     leaves="Before training, once, if your schema says that owners hold nodes in common: how "
     "many neighbors each node has that you and another owner hold, and which of these nodes "
-    "have neighbors in common, in letters to that owner, without ids.",
+    "have neighbors in common, in letters to that owner, without ids; and to all owners which "
+    "of your nodes are in no sum because others hold them, too.",
 )
 def tell_sides(owner: DataOwner, letters: Letters) -> Letters:
     """Tell owners who hold the same nodes which neighbors these have here, by number."""

@@ -18,6 +18,7 @@ from fedsage.federation.owner.site import Site
 from fedsage.federation.server.serve import serve
 from fedsage.graph.known_links import RemoteLinks
 from fedsage.mending.links.matching import LinkWork
+from fedsage.mending.links.memory import ASKED, GAVE, LinkMemory
 from fedsage.mending.links.received import HeldMeans
 from fedsage.models.classifier import load_models
 from fedsage.rng import generator
@@ -281,3 +282,56 @@ def test_an_owner_who_forgets_what_it_got_gets_nothing_more(
     (tmp_path / NAMES[1] / "links.safetensors").write_bytes(b"damaged")
     with pytest.raises(FedSageError, match="cannot be read"):
         serve(config, SiteEngine(parties()), NAMES, "r3", "1.0", tmp_path / "s3", ignore_event)
+
+
+@pytest.mark.slow
+def test_a_run_of_an_old_name_shows_nothing_again(
+    parties: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server may call a run as it likes, and owners remove the folders of old ones."""
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    first = SiteEngine(parties())
+    serve(config, first, NAMES, "r", "1.0", tmp_path / "s1", ignore_event)
+    for name in NAMES:
+        shutil.rmtree(tmp_path / name / "r")
+    second = SiteEngine(with_more_links(parties))
+    serve(config, second, NAMES, "r", "1.0", tmp_path / "s2", ignore_event)
+    before, after = held_by(first, 0), held_by(second, 0)
+    both = np.intersect1d(before.ids, after.ids)
+    partners = [
+        {i: frozenset(one.ids[one.group == g]) for i, g in zip(one.ids, one.group, strict=True)}
+        for one in (before, after)
+    ]
+    changed = [i for i in both.tolist() if partners[0][i] != partners[1][i]]
+    assert not changed and "in an earlier run" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_run_whose_folder_is_lost_may_be_repeated_as_it_was(
+    parties: Make, tmp_path: Path
+) -> None:
+    config = config_for("fedsage+links", traffic=traffic_of("low-rank", rank=1))
+    first, second = SiteEngine(parties()), SiteEngine(parties())
+    serve(config, first, NAMES, "r", "1.0", tmp_path / "s1", ignore_event)
+    for name in NAMES:
+        shutil.rmtree(tmp_path / name / "r")
+    serve(config, second, NAMES, "r", "1.0", tmp_path / "s2", ignore_event)
+    assert np.array_equal(held_by(first, 0).means, held_by(second, 0).means)
+
+
+def test_what_was_shown_before_a_restart_is_not_forgotten(tmp_path: Path) -> None:
+    """A run that is asked for fewer nodes when it goes on has shown the others, too."""
+    memory = LinkMemory(tmp_path / "links.safetensors", "r1")
+    memory.gave("east", np.array([1, 2, 3]), b"a" * 32, again=False)
+    memory.asked(np.array([4, 5]))
+    memory.gave("east", np.array([1]), b"b" * 32, again=True)
+    memory.asked(np.array([5]))
+    later = LinkMemory(tmp_path / "links.safetensors", "r2")
+    assert later.ids_before(GAVE, "east").tolist() == [1, 2, 3]
+    assert later.ids_before(ASKED, "").tolist() == [4, 5]
+    with pytest.raises(FedSageError, match="in an earlier run"):
+        later.gave("east", np.array([2, 9]), b"c" * 32, again=False)
+    with pytest.raises(FedSageError, match="in an earlier run"):  # the run's folder was lost
+        LinkMemory(tmp_path / "links.safetensors", "r1").gave(
+            "east", np.array([2]), b"c" * 32, again=False
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fedsage.graph.known_links import UNKNOWN
 from fedsage.mending.links.contributions import GroupParts, GroupsAsked, exponent_of, total_of
 from fedsage.mending.links.far_ends import NOWHERE, FarEnds, FoundNodes, SoughtNodes, once
 from fedsage.mending.links.groups import ALONE
-from fedsage.mending.links.memory import GAVE, LinkMemory
+from fedsage.mending.links.memory import LinkMemory
 from fedsage.mending.links.received import HeldMeans, fingerprints, numbers, tensor
 from fedsage.mending.links.shared_nodes import (
     Dropped,
@@ -255,16 +256,16 @@ class LinkWork:
         order = np.lexsort((own[:, 1], own[:, 0]))  # as after a restart
         return replace(asked, members=numbers(own[order]))
 
-    def give(self, receiver: OwnerId, asked: GroupsAsked) -> None:
-        """Remember the nodes that are in sums of that owner; refuses those of earlier runs."""
-        nodes, name = asked.members.numpy()[:, 1], self.abroad.name_of(receiver)
-        ids = fingerprints([self.links.ids[v] for v in nodes.tolist()])
-        if np.isin(ids, self.memory.ids_before(GAVE, name)).any():
-            raise PrivacyError(
-                f"Owner {receiver} asked for nodes that it got sums of in an earlier run, and "
-                "the difference could show rows. It was sent nothing."
-            )
-        self.memory.gave(name, ids)
+    def give(self, receiver: OwnerId, asked: GroupsAsked, again: bool) -> None:
+        """Remember the nodes that are in sums of that owner; refuses those of earlier runs.
+
+        ``again``: what it was shown in this run is known, and was compared already.
+        """
+        members, parties = asked.members.numpy(), asked.parties.numpy()
+        ids = fingerprints([self.links.ids[v] for v in members[:, 1].tolist()])
+        groups = np.ascontiguousarray(members[:, 0]).tobytes() + parties.tobytes()
+        mark = sha256(ids.tobytes() + groups).digest()
+        self.memory.gave(self.abroad.name_of(receiver), ids, mark, again)
 
     def take(self, found: Mapping[OwnerId, GroupParts], x: NodeFeatures) -> None:
         """Hold the means of the groups that everybody added to; words count as in ``x``."""

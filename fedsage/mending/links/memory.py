@@ -16,12 +16,13 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, PrivacyError
 from fedsage.files import write_atomically
 from fedsage.mending.links.received import HeldMeans, Ids
 from fedsage.models.parameters import Parameters
 
 GAVE, ASKED, GOT = "gave", "asked", "got"  # kinds of entries: KIND/RUN/…
+MARK = "mark"  # a checksum of what was given: KIND/RUN/RECEIVER
 SEVERAL = "several"  # nodes that other owners hold, too: KIND/RUN/
 SECRET = "secret//"  # of the numbers that neighbors of shared nodes have
 
@@ -96,13 +97,35 @@ class LinkMemory:
             self.keep({f"{SEVERAL}/{self.run}/": torch.from_numpy(everything)})
         return everything
 
-    def gave(self, receiver: str, ids: Ids) -> None:
-        """Nodes of this owner are in sums of that receiver."""
-        self.keep({f"{GAVE}/{self.run}/{receiver}": torch.from_numpy(ids)})
+    def gave(self, receiver: str, ids: Ids, mark: bytes, again: bool) -> None:
+        """Nodes of this owner are in sums of that receiver; refuses other sums over them.
+
+        Args:
+            receiver: Its name.
+            ids: The nodes.
+            mark: A checksum of the sums.
+            again: The owner still has what it showed in this run, and nothing differs.
+                Without that, a run of this name may show what it showed before, and no more:
+                a server can give two runs one name.
+        """
+        shown = self.entries.get(name := f"{MARK}/{self.run}/{receiver}")
+        other = shown is not None and shown.numpy().tobytes() != mark and not again
+        if other or np.isin(ids, self.ids_before(GAVE, receiver)).any():
+            raise PrivacyError(
+                f"Owner {receiver} asked for nodes that it got sums of in an earlier run, and "
+                "the difference could show rows. It was sent nothing."
+            )
+        entry = torch.from_numpy(np.frombuffer(mark, np.uint8).copy())
+        self.keep({name: entry} | self.with_more(f"{GAVE}/{self.run}/{receiver}", ids))
 
     def asked(self, ids: Ids) -> None:
         """This owner asks for sums that have these remote nodes in them."""
-        self.keep({f"{ASKED}/{self.run}/": torch.from_numpy(ids)})
+        self.keep(self.with_more(f"{ASKED}/{self.run}/", ids))
+
+    def with_more(self, name: str, ids: Ids) -> Parameters:
+        """An entry with more nodes: those of the same run before a restart stay in it."""
+        before = self.entries[name].numpy() if name in self.entries else ids
+        return {name: torch.from_numpy(np.union1d(before, ids))}
 
     def got(self, held: HeldMeans) -> None:
         """What came of it."""

@@ -60,8 +60,8 @@ class Shown:
             nodes, groups = state.of[f"{NODES}{i}"].numpy(), state.of[f"{GROUPS}{i}"].numpy()
             self.to[i] = ShownTo(nodes.copy(), unpacked(groups))
 
-    def enter(self, receiver: OwnerId, asked: GroupsAsked) -> None:
-        """Remember the sums for one owner; refuses what would show more than sums."""
+    def with_more(self, receiver: OwnerId, asked: GroupsAsked) -> ShownTo:
+        """What one owner was shown, and these sums; refuses what would show more than sums."""
         before = self.to.get(receiver, ShownTo(np.full(self.num_nodes, NEVER, np.int32), {}))
         marks = fingerprints(asked)
         group, node = asked.members.numpy().T
@@ -74,7 +74,7 @@ class Shown:
             )
         nodes = before.nodes.copy()
         nodes[node] = group
-        self.to[receiver] = ShownTo(nodes, before.groups | marks)
+        return ShownTo(nodes, before.groups | marks)
 
 
 def fingerprints(asked: GroupsAsked) -> dict[int, bytes]:

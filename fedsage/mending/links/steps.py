@@ -187,8 +187,9 @@ def contribute(owner: DataOwner, letters: Letters) -> Letters:
             own = mine.own_nodes(asked)
             told = own, owner.id, i, owner.config.links.at_least
             parts[i] = answered(mine.rows, mine.words, *told, mine.key_for(i))
-            seen.enter(i, own)
-            mine.give(i, own)
+            more = seen.with_more(i, own)
+            mine.give(i, own, again=i in seen.to)
+            seen.to[i] = more
         except PrivacyError as error:
             parts.pop(i, None)
             log.warning("%s", error)

@@ -725,3 +725,32 @@ def test_links_that_lead_nowhere_are_told_of(
     count = f"only 2 of {len(there) - 1} links to other owners lead to a node"
     assert count in caplog.text and "ids in the same way" in caplog.text
     assert "Owner 0" not in caplog.text
+
+
+def finer(asked: GroupsAsked) -> GroupsAsked:
+    """Parts so fine that large values do not fit: what is cut off depends on single rows."""
+    return replace(asked, exponent=asked.exponent - 3)
+
+
+def coarser(asked: GroupsAsked) -> GroupsAsked:
+    """Parts so coarse that small values vanish, each by itself."""
+    return replace(asked, exponent=asked.exponent + 3)
+
+
+def test_sums_are_not_shown_cut_off(
+    graph: Graph, parts: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not len(work(hostile(graph, parts, finer)).held.ids)
+    assert "a unit too fine for the largest values" in caplog.text
+
+
+def test_sums_are_not_shown_again_in_other_units(graph: Graph, parts: Partition) -> None:
+    """Many units would show of how many rows a value is above some bound: each row's values."""
+    setup = small_setup(graph, parts, "links")
+    owners = owners_of(setup)
+    exchange = Exchange(InProcessEngine(owners), setup.plan)
+    by_links(exchange)
+    assert len(work(owners[0]).held.ids)
+    asks_of(owners[0], coarser)
+    by_links(exchange)
+    assert not len(work(owners[0]).held.ids)

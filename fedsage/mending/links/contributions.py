@@ -72,6 +72,8 @@ def answered(
     why = wrong_members(members, rows.shape[0]) or wrong_parties(
         members, parties, me, receiver, at_least
     )
+    if not why and asked.exponent < exponent_of(rows):  # what is cut off depends on one row
+        why = "a unit too fine for the largest values"
     if why:
         raise PrivacyError(f"Owner {receiver} asked for sums with {why}. It was sent nothing.")
     own = rows[members[:, 1]]

@@ -264,7 +264,7 @@ class LinkWork:
         members, parties = asked.members.numpy(), asked.parties.numpy()
         ids = fingerprints([self.links.ids[v] for v in members[:, 1].tolist()])
         groups = np.ascontiguousarray(members[:, 0]).tobytes() + parties.tobytes()
-        mark = sha256(ids.tobytes() + groups).digest()
+        mark = sha256(f"{asked.exponent} ".encode() + ids.tobytes() + groups).digest()
         self.memory.gave(self.abroad.name_of(receiver), ids, mark, again)
 
     def take(self, found: Mapping[OwnerId, GroupParts], x: NodeFeatures) -> None:

@@ -78,13 +78,17 @@ class Shown:
 
 
 def fingerprints(asked: GroupsAsked) -> dict[int, bytes]:
-    """A checksum of each group: this owner's nodes in it, and who else takes part."""
+    """A checksum of each group: this owner's nodes in it, who else takes part, and the unit.
+
+    In many units, sums of rounded parts would show of how many rows a value is above a bound.
+    """
+    unit = str(asked.exponent).encode()
     members, parties = asked.members.numpy(), asked.parties.numpy()
     names = np.unique(members[:, 0])
     own = np.split(members[:, 1], np.searchsorted(members[:, 0], names)[1:])
     others = np.split(parties[:, 1:], np.searchsorted(parties[:, 0], names)[1:])
     return {
-        name: sha256(np.sort(mine).tobytes() + more.tobytes()).digest()[:8]
+        name: sha256(unit + np.sort(mine).tobytes() + more.tobytes()).digest()[:8]
         for name, mine, more in zip(names.tolist(), own, others, strict=True)
     }
 

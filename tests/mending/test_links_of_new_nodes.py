@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedsage.config import MendConfig, NeighGenConfig
 from fedsage.engines.inprocess import InProcessEngine
+from fedsage.errors import DataError
 from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import RemoteLinks
 from fedsage.graph.partition import Partition, partition
 from fedsage.graph.surroundings import with_surroundings
 from fedsage.mending.links.groups import class_guesses
-from fedsage.mending.links.leaves import for_new_nodes
+from fedsage.mending.links.leaves import LINKS, for_new_nodes
 from fedsage.mending.links.likely_rows import likely_rows
 from fedsage.mending.links.received import fingerprints
 from fedsage.mending.links.steps import by_links, guesses_of, work
@@ -116,3 +119,12 @@ def test_what_is_kept_on_disk_is_enough(
     later = NewNodes(new.graph, new.nodes, remote, kept.graph, kept.remembered, new.mend,
                      new.neighgen, new.stream)  # fmt: skip
     assert np.array_equal(for_new_nodes(new).x.toarray(), for_new_nodes(later).x.toarray())
+
+
+def test_a_run_of_an_earlier_version_is_told_from_this_one(
+    graph: Graph, owner: DataOwner
+) -> None:
+    asked = new_nodes(owner, graph, RemoteLinks(np.array([0]), (NOBODY,), ("",)))
+    before = {name: one for name, one in asked.remembered.items() if name != LINKS}
+    with pytest.raises(DataError, match="earlier version.*Run fedsage"):
+        for_new_nodes(replace(asked, remembered=before))

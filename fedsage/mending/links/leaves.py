@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from fedsage.errors import DataError
 from fedsage.graph.attach import Generated, usual_weights
 from fedsage.graph.graph import Graph
 from fedsage.mending.links.far_ends import once
@@ -35,6 +36,11 @@ def for_new_nodes(new: NewNodes) -> Generated:
 
     Their rows are guessed as in the run, as if the owner had always had the new nodes.
     """
+    if LINKS not in new.remembered:
+        raise DataError(
+            "The run was made by an earlier version, which did not keep which known links lead "
+            "to the sums that it got. Run fedsage+links again, then ask for new nodes."
+        )
     held, old = HeldMeans.from_tensors(new.remembered), new.known
     assert old.split is not None  # the run's own
     place = held.places(fingerprints(new.remote.there))

@@ -126,5 +126,5 @@ def test_a_run_of_an_earlier_version_is_told_from_this_one(
 ) -> None:
     asked = new_nodes(owner, graph, RemoteLinks(np.array([0]), (NOBODY,), ("",)))
     before = {name: one for name, one in asked.remembered.items() if name != LINKS}
-    with pytest.raises(DataError, match="earlier version.*Run fedsage"):
+    with pytest.raises(DataError, match=r"earlier version.*Run fedsage"):
         for_new_nodes(replace(asked, remembered=before))

@@ -12,7 +12,19 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import ConfigError
-from fedsage.protocol.messages import Classifier, Hits, OwnerId, leaves, misfit, tensors_in
+from fedsage.models.optimizer import strange_moments
+from fedsage.models.parameters import Parameters
+from fedsage.protocol.messages import (
+    Classifier,
+    ClassifierUpdate,
+    Form,
+    Hits,
+    OwnerId,
+    form_of,
+    leaves,
+    misfit,
+    tensors_in,
+)
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Procedure, Summed
 
@@ -223,3 +235,46 @@ def too_many_in_all(plan: Plan, hits: Hits, owners: int) -> str | None:
 def no_hits(hits: Hits) -> bool:
     """Whether no node was counted."""
     return not hits.total
+
+
+def strange_update(
+    plan: Plan, owner: OwnerId, ask: object, update: ClassifierUpdate
+) -> str | None:
+    """Refuse a weight that was not agreed, or moments that no optimizer can have."""
+    if not update.weight > 0:
+        return f"weight {update.weight:g}, which is not positive"
+    if update.weight != (agreed := plan.weights.get(owner, update.weight)):
+        return f"weight {update.weight:g}, but {agreed:g} was agreed"
+    for name, moment in update.moments.items():
+        if not name.endswith(".exp_avg") and bool((moment < 0).any()):
+            return f"moment {name} below zero"
+    return None
+
+
+def form_of_update(plan: Plan) -> dict[str, Form]:
+    """The weights of F; for each, all of the optimizer's moments or none."""
+    shapes = {name: weight.shape for name, weight in plan.phi.phi.items()}
+    return {
+        "phi": form_of(plan.phi.phi),
+        "moments": lambda moments: strange_moments(moments, shapes),
+    }
+
+
+def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
+    """How far φ_i is from the broadcast φ, how far momentum will move it, and mean squares."""
+    second = {n: m for n, m in update.moments.items() if n.endswith(".exp_avg_sq")}
+    moved, squares = distance_of(update.phi, phi), math.sqrt(norm_of(second))
+    return {UPDATE: moved, MOMENTUM: momentum_of(update.moments), "second moments": squares}
+
+
+def momentum_of(moments: Parameters) -> float:
+    """The size of Adam's next step by its moments alone, in units of η: ‖m / (√v + ε)‖.
+
+    Larger gradients do not make it larger, as both moments grow with them.
+    """
+    ahead = {
+        name: moment / (moments[f"{name}_sq"].sqrt() + 1e-8)
+        for name, moment in moments.items()
+        if name.endswith(".exp_avg")
+    }
+    return norm_of(ahead)

@@ -6,7 +6,6 @@ its graph is in ``mending/``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -19,15 +18,14 @@ from fedsage.graph.graph import Graph
 from fedsage.graph.split import Split
 from fedsage.models.backbone import new_model, query
 from fedsage.models.losses import ClassWeights
-from fedsage.models.optimizer import load_moments, make_optimizer, moments_of, strange_moments
+from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
 from fedsage.models.train import LocalTerm, train_epoch
 from fedsage.protocol.guard import (
-    MOMENTUM,
-    UPDATE,
-    distance_of,
+    form_of_update,
     no_hits,
-    norm_of,
+    sizes_of_update,
+    strange_update,
     too_many_hits,
     too_many_in_all,
 )
@@ -36,11 +34,9 @@ from fedsage.protocol.messages import (
     Ask,
     Classifier,
     ClassifierUpdate,
-    Form,
     Hits,
     Mended,
     OwnerId,
-    form_of,
 )
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Kept, Summed, in_full, procedure
@@ -77,49 +73,6 @@ class OwnMoments:
     def restore(self, state: MomentsState) -> None:
         """Continue with those moments; φ itself comes from the server."""
         load_moments(self.owner.optimizer, self.owner.model, state.moments)
-
-
-def strange_update(
-    plan: Plan, owner: OwnerId, ask: object, update: ClassifierUpdate
-) -> str | None:
-    """Refuse a weight that was not agreed, or moments that no optimizer can have."""
-    if not update.weight > 0:
-        return f"weight {update.weight:g}, which is not positive"
-    if update.weight != (agreed := plan.weights.get(owner, update.weight)):
-        return f"weight {update.weight:g}, but {agreed:g} was agreed"
-    for name, moment in update.moments.items():
-        if not name.endswith(".exp_avg") and bool((moment < 0).any()):
-            return f"moment {name} below zero"
-    return None
-
-
-def form_of_update(plan: Plan) -> dict[str, Form]:
-    """The weights of F; for each, all of the optimizer's moments or none."""
-    shapes = {name: weight.shape for name, weight in plan.phi.phi.items()}
-    return {
-        "phi": form_of(plan.phi.phi),
-        "moments": lambda moments: strange_moments(moments, shapes),
-    }
-
-
-def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> dict[str, float]:
-    """How far φ_i is from the broadcast φ, how far momentum will move it, and mean squares."""
-    second = {n: m for n, m in update.moments.items() if n.endswith(".exp_avg_sq")}
-    moved, squares = distance_of(update.phi, phi), math.sqrt(norm_of(second))
-    return {UPDATE: moved, MOMENTUM: momentum_of(update.moments), "second moments": squares}
-
-
-def momentum_of(moments: Parameters) -> float:
-    """The size of Adam's next step by its moments alone, in units of η: ‖m / (√v + ε)‖.
-
-    Larger gradients do not make it larger, as both moments grow with them.
-    """
-    ahead = {
-        name: moment / (moments[f"{name}_sq"].sqrt() + 1e-8)
-        for name, moment in moments.items()
-        if name.endswith(".exp_avg")
-    }
-    return norm_of(ahead)
 
 
 def words_of_update(config: Config) -> str:

@@ -19,9 +19,8 @@ from fedsage.graph.partition import Partition, partition
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol import guard
 from fedsage.protocol.exchange import Exchange
-from fedsage.protocol.guard import room_of, too_large
+from fedsage.protocol.guard import momentum_of, room_of, too_large
 from fedsage.protocol.messages import ClassifierUpdate, Hits
-from fedsage.protocol.owner import momentum_of
 from fedsage.runs.setup import Setup, data_owners, prepare
 from tests.protocol.test_guard import Alter, Faulty, agreed
 from tests.small import HOWS, exchange_on, owners_of, trained

@@ -21,8 +21,8 @@ from traffic import read
 from fedsage.config import load_config
 from fedsage.config.kinds import Features
 from fedsage.files import write_json
-from fedsage.layering import Settings, overlaid
 from fedsage.machine import commit, machine, versions
+from fedsage.presets import Settings, overlaid
 from fedsage.runs.execute import run_config
 
 QUESTIONS: dict[str, dict[str, Settings]] = {

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedsage.config import Config, NeighGenConfig, load_config
 from fedsage.files import write_json
-from fedsage.layering import Settings
 from fedsage.machine import commit, machine, versions
+from fedsage.presets import Settings
 from fedsage.reproduce.cells import fingerprint
 from fedsage.runs.execute import run_config
 

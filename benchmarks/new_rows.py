@@ -17,15 +17,15 @@ import numpy as np
 
 from fedsage.config import ModelConfig
 from fedsage.data.new_rows import read_new
-from fedsage.graph.attach import mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import mend
 from fedsage.mending.copies import copies
 from fedsage.models.backbone import Shape, new_model
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.parameters import Parameters, parameters_of
 from fedsage.models.subspace import random_basis, reconstructions
 from fedsage.rng import generator
-from fedsage.runs.new_nodes import answers_for_new
+from fedsage.runs.predictions import answers_for_new
 from fedsage.runs.stored_graph import Answering
 from fedsage.tables.problems import Problems
 from fedsage.tables.schema import Schema, schema_of

@@ -18,8 +18,8 @@ import numpy as np
 
 from fedsage.config import load_config
 from fedsage.files import write_json
-from fedsage.layering import Settings
 from fedsage.machine import commit, machine, versions
+from fedsage.presets import Settings
 from fedsage.runs.execute import run_config
 
 DOCS = Path(__file__).parent.parent / "docs"

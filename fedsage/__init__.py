@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fedsage.data.npz import save_graph as save_graph
     from fedsage.data.owned import load_owners as load_owners
     from fedsage.errors import FedSageError as FedSageError
-    from fedsage.graph.attach import Generated as Generated
     from fedsage.graph.graph import Graph as Graph
+    from fedsage.graph.mend import Generated as Generated
     from fedsage.graph.partition import Partition as Partition
     from fedsage.graph.partition import partition as partition
     from fedsage.graph.split import Split as Split
@@ -74,7 +74,7 @@ HOME = {
     "Event": "fedsage.runs.events",
     "Exchange": "fedsage.protocol.exchange",
     "FedSageError": "fedsage.errors",
-    "Generated": "fedsage.graph.attach",
+    "Generated": "fedsage.graph.mend",
     "Graph": "fedsage.graph.graph",
     "History": "fedsage.runs.result",
     "HistoryLine": "fedsage.runs.events",
@@ -89,7 +89,7 @@ HOME = {
     "RunResult": "fedsage.runs.result",
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",
-    "Split": "fedsage.graph.split",
+    "Split": "fedsage.graph.partition",
     "Summed": "fedsage.protocol.procedures",
     "aggregation_rule": "fedsage.protocol.server",
     "backbone": "fedsage.models.backbone",

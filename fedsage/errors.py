@@ -1,9 +1,12 @@
-"""Errors that a user can fix. Nothing else is raised on purpose."""
+"""Errors that a user can fix, and packages that may be missing. No others are meant."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 SHOWN = 20  # names in an error line
 
@@ -66,3 +69,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f" Did you mean '{close[0]}'?"
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return f" Known: {', '.join(names[:SHOWN])}{more}."
+
+
+def optional(module: str, wanted_by: str, install: str) -> Any:
+    """A module of another package; where it is missing, an error says how to install it.
+
+    Args:
+        module: ``torch_geometric.data``.
+        wanted_by: What the user called.
+        install: What ``pip install`` takes: ``fedsage[data]``.
+    """
+    package = module.partition(".")[0]
+    if find_spec(package) is None:
+        raise ConfigError(
+            f"{wanted_by} needs the package {package}, which is not installed. Install it "
+            f"with: pip install '{install}'"
+        )
+    return import_module(module)

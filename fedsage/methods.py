@@ -12,7 +12,7 @@ from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Classifier
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.personal import PersonalOwner
-from fedsage.protocol.progress import Progress, RoundRecord
+from fedsage.protocol.plan import Progress, RoundRecord
 from fedsage.protocol.server import ByModels, Rule, average
 from fedsage.registry import Registry, is_file, run_file
 from fedsage.rounds import Outcome, Queries, Selection, averaging_of, in_rounds

@@ -9,8 +9,8 @@ from fedsage.protocol.changes.server import ByChanges
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import NO_HITS, Ask, Classifier, Hits, OwnerId, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import NO_CLASSIFIER, Progress, RoundRecord
 from fedsage.protocol.procedures import in_full
-from fedsage.protocol.progress import NO_CLASSIFIER, Progress, RoundRecord
 from fedsage.protocol.server import ByModels, Rule, share_of_hits
 
 Selection: TypeAlias = Literal["validation", "last"]

@@ -9,9 +9,9 @@ from fedsage.engines.inprocess import InProcessEngine
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage_plus
-from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Engine
 from fedsage.rounds import Outcome
 from fedsage.runs.setup import Setup, data_owners, prepare
 

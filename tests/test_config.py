@@ -10,8 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 import fedsage
-from fedsage.cli.given_settings import read_assignments, read_toml
-from fedsage.cli.settings import toml_lines
+from fedsage.cli.settings import read_assignments, read_toml, toml_lines
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
 

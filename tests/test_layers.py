@@ -11,7 +11,7 @@ import fedsage
 
 PACKAGE = Path(fedsage.__file__).parent
 LAYERS = [
-    {"config", "errors", "extras", "files", "layering", "machine", "paper", "presets",
+    {"config", "errors", "files", "machine", "paper", "presets",
      "readable", "registry", "rng", "shapes"},
     {"kernels"},
     {"graph"},

@@ -10,7 +10,7 @@ import pytest
 from fedsage.config import load_config
 from fedsage.graph.partition import Partition
 from fedsage.methods import fedsage
-from fedsage.protocol.progress import Journal, Progress
+from fedsage.protocol.plan import Journal, Progress
 from fedsage.runs.events import Event, HistoryLine
 from fedsage.runs.run import run
 from tests.fixtures import Graph

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.cli.given_settings import read_assignments, read_toml
+from fedsage.cli.settings import read_assignments, read_toml
 from fedsage.config import load_config
 from fedsage.data.npz import load_graph
 from fedsage.errors import DataErrors, FedSageError

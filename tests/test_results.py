@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 import fedsage as fs
-from fedsage.extras import optional
+from fedsage.errors import optional
 from fedsage.runs import notebook
 
 FEW: dict[str, Any] = {

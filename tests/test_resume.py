@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kills import killed_run, model_of
-from fedsage.checkpoint import pace
+from fedsage.checkpoint import store
 from fedsage.checkpoint import store as checkpoint_module
 from fedsage.config import Config, load_config
 from fedsage.errors import StorageError
@@ -32,7 +32,7 @@ def small(method: str, **more: dict[str, object]) -> Config:
 
 @pytest.fixture(autouse=True)
 def every_round_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SECONDS", 0.0)
+    monkeypatch.setattr(store, "SECONDS", 0.0)
 
 
 class Stop(Exception):
@@ -98,8 +98,8 @@ def test_a_run_keeps_a_round_only_now_and_then_and_goes_on_from_there(
     config = small(method, run={"workers": 2}, classifier={"rounds_c": 9})
     undisturbed = run_config(config)
     ticks = count()
-    monkeypatch.setattr(pace, "SECONDS", 3.0)  # a round takes a second: every third is kept
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(store, "SECONDS", 3.0)  # a round takes a second: every third is kept
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     stopped_after(config, len(undisturbed.history) - 1, tmp_path)
     names = [path.stem for path in sorted(tmp_path.glob("server/server-training-*.state"))]
     assert {int(b[-5:]) - int(a[-5:]) for a, b in pairwise(names)} == {3}

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
-from fedsage.layering import Settings, overlaid
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
+from fedsage.presets import Settings, overlaid
 from fedsage.readable import owners_of
 from fedsage.registry import is_file
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fedsage.checkpoint.pace import Due, always
-from fedsage.checkpoint.store import Shelf
+from fedsage.checkpoint.store import Due, Shelf, always
 from fedsage.errors import ProtocolError
 from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.procedures import Kept, Phase, Procedure, Reply, Request

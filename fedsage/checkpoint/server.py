@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedsage.checkpoint.pace import Due, always
-from fedsage.checkpoint.store import Shelf
+from fedsage.checkpoint.store import Due, Shelf, always
 from fedsage.errors import StorageError
 from fedsage.protocol.exchange import Exchange, Taken
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.plan import Journal, Progress
 from fedsage.protocol.procedures import Phase
-from fedsage.protocol.progress import Journal, Progress
 
 Can: TypeAlias = Callable[["ServerState"], bool]
 PHASES: tuple[Phase, ...] = ("training", "mending")

@@ -1,15 +1,22 @@
-"""State on disk: one file for each step, all or nothing, with a checksum, without pickle."""
+"""State on disk: one file for each step, all or nothing, with a checksum, without pickle.
+
+Where all parties are one process, and stop together, a few rounds are kept.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, TypeAlias, TypeVar
 
 from fedsage.errors import ProtocolError, StorageError
+from fedsage.protocol.procedures import Phase
 from fedsage.protocol.wire import decode, to_bytes
 
 KEPT = 3  # steps of a kind: one may be damaged, and owners may be one ahead of the server
@@ -92,3 +99,34 @@ def settle_on_disk(path: Path) -> None:
 def seal_of(body: bytes) -> bytes:
     """A checksum that exposes a file that was cut short or altered."""
     return hashlib.sha256(body).hexdigest().encode()
+
+
+Due: TypeAlias = Callable[[Phase, int], bool]
+SECONDS = 1.0  # of work that a kill may cost
+
+
+def always(phase: Phase, step: int) -> bool:
+    """Every round, where parties stop one by one."""
+    return True
+
+
+def once_a_second() -> Due:
+    """The first round of a phase, and then one whenever a second has passed.
+
+    The server and all owners ask, and get one answer for a round: what one of them keeps, all
+    of them keep.
+    """
+    told: dict[tuple[Phase, int], bool] = {}
+    last: dict[Phase, float] = {}
+    one_by_one = Lock()  # owners may work in threads
+
+    def due(phase: Phase, step: int) -> bool:
+        with one_by_one:
+            if (phase, step) not in told:
+                now = time.monotonic()
+                told[phase, step] = phase not in last or now - last[phase] >= SECONDS
+                if told[phase, step]:
+                    last[phase] = now
+            return told[phase, step]
+
+    return due

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsage.cli import options, output
-from fedsage.cli.given_settings import read_assignments
 from fedsage.cli.reproduce import StudyProgress
-from fedsage.cli.resume import Interrupted
+from fedsage.cli.run import Interrupted
+from fedsage.cli.settings import read_assignments
 from fedsage.errors import ConfigError, FedSageError
 from fedsage.readable import owners_of
 

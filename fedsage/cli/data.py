@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsage.cli import options, output
-from fedsage.cli.problems import every_problem
+from fedsage.cli.output import every_problem
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError, DataErrors
 from fedsage.readable import counted

@@ -34,7 +34,7 @@ from fedsage.cli import (
     split,
 )
 from fedsage.cli.federation import commands as federation
-from fedsage.cli.resume import Interrupted
+from fedsage.cli.run import Interrupted
 from fedsage.errors import DataErrors, FedSageError, nearest
 
 # Found through typer, because click is a package of its own only in some versions.

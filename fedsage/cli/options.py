@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fedsage.cli.given_settings import read_assignments, read_toml
+from fedsage.cli.settings import read_assignments, read_toml
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError
-from fedsage.layering import Settings, overlaid
+from fedsage.presets import Settings, overlaid
 
 METHODS = ("fedsage+", "fedsage", "locsage+", "locsage", "globsage", "oracle")
 RIVALS = (

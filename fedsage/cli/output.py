@@ -1,16 +1,19 @@
-"""Tables on stdout."""
+"""Tables on stdout, and on stderr everything that is wrong with a user's tables."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from fedsage.errors import DataErrors
 from fedsage.readable import all_phases, both_ways, counted, owners_of, times_less, traffic
 
 if TYPE_CHECKING:
@@ -213,3 +216,13 @@ def print_owners(name: str, graph: Graph, part: Partition) -> None:
         f"largest owner has {max(sizes) * len(sizes) / sum(sizes):.2f} times the mean number "
         "of nodes. Label skew is the distance from all labels taken together, from 0 to 1."
     )
+
+
+@contextmanager
+def every_problem() -> Iterator[None]:
+    """List all problems of tables, where other commands name the first; exit code 2."""
+    try:
+        yield
+    except DataErrors as errors:
+        print(f"Error: {errors}", file=sys.stderr)
+        raise typer.Exit(2) from None

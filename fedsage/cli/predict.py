@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsage.cli.problems import every_problem
+from fedsage.cli.output import every_problem
 from fedsage.cli.progress import ensure_here
 from fedsage.errors import ConfigError
 from fedsage.readable import counted
@@ -105,7 +105,7 @@ def answers_to(model: NodeClassifier, held: Answering, folder: Path, strict: boo
     """Answers for new rows; those that cannot be used are named on stderr."""
     from fedsage.data.new_rows import read_new
     from fedsage.errors import DataErrors
-    from fedsage.runs.new_nodes import answers_for_new, schema_for_new
+    from fedsage.runs.predictions import answers_for_new, schema_for_new
 
     known = {name: v for v, name in enumerate(held.ids)}
     with every_problem():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsage.cli import options, output
-from fedsage.cli.resume import Interrupted
+from fedsage.cli.run import Interrupted
 from fedsage.readable import counted
 
 if TYPE_CHECKING:

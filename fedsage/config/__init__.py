@@ -9,7 +9,6 @@ from __future__ import annotations
 from pydantic import ValidationError, model_validator
 
 from fedsage.config.exchange import FederationConfig, PrivacyConfig, TrafficConfig
-from fedsage.config.graphs import DataConfig, EvaluationConfig, SyntheticConfig
 from fedsage.config.kinds import (
     Head,
     Inference,
@@ -21,10 +20,26 @@ from fedsage.config.kinds import (
     Section,
 )
 from fedsage.config.mending import LinksConfig, MendConfig, NeighGenConfig
-from fedsage.config.training import ClassifierConfig, MethodConfig, ModelConfig, RunConfig
+from fedsage.config.training import (
+    ClassifierConfig,
+    DataConfig,
+    EvaluationConfig,
+    MethodConfig,
+    ModelConfig,
+    RunConfig,
+    SyntheticConfig,
+)
 from fedsage.errors import ConfigError, nearest
-from fedsage.layering import Settings, explained, overlaid, renamed
-from fedsage.presets import PRESETS, PRIVATE, RENAMED, Preset
+from fedsage.presets import (
+    PRESETS,
+    PRIVATE,
+    RENAMED,
+    Preset,
+    Settings,
+    explained,
+    overlaid,
+    renamed,
+)
 
 __all__ = [
     "PRESETS",

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from fedsage.errors import DataError, nearest
-from fedsage.extras import optional
+from fedsage.errors import DataError, nearest, optional
 from fedsage.graph.arrays import distinct, paired
 from fedsage.graph.graph import Graph
 from fedsage.graph.split import PARTS

@@ -22,8 +22,7 @@ from platformdirs import user_cache_path
 
 from fedsage.data.interop import from_pyg
 from fedsage.data.npz import load_graph, save_graph
-from fedsage.errors import ConfigError, DataError, FedSageError, nearest
-from fedsage.extras import optional
+from fedsage.errors import ConfigError, DataError, FedSageError, nearest, optional
 from fedsage.graph.graph import Graph
 from fedsage.shapes import Array, NodeLabels
 

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import torch
 
 from fedsage.checkpoint.owner import Keeper
-from fedsage.checkpoint.pace import Due, once_a_second
+from fedsage.checkpoint.store import Due, once_a_second
 from fedsage.protocol.door import Door, Link
-from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Engine, Miss
 from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import Message, decode, encoder
 

@@ -18,8 +18,8 @@ from fedsage.errors import ConfigError, ProtocolError
 from fedsage.federation.owner.site import JOINING
 from fedsage.federation.status.current_run import Now
 from fedsage.federation.status.status import OwnerStatus
-from fedsage.protocol.engine import Engine, Miss
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.plan import Engine, Miss
 from fedsage.protocol.procedures import Procedure, Reply, Request
 from fedsage.protocol.wire import decode, encoder
 

@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedsage.kernels import epoch as training
-from fedsage.kernels import formulas, linear, louvain, nearest, product, query
+from fedsage.kernels import formulas, linear, louvain, nearest, product, sage
 from fedsage.kernels.lowlevel import WIDTHS
 from fedsage.kernels.workspace import borrowed, sizes_of
 from fedsage.shapes import Array, NodeIds
@@ -64,7 +63,7 @@ def epoch(
     )
     with borrowed(sizes) as work:
         return float(
-            training.epoch(
+            sage.epoch(
                 rng,
                 nodes,
                 y,
@@ -103,7 +102,7 @@ def logits(
     """The logits of ``nodes`` from two GraphSage layers and a head, with all neighbors."""
     out = np.empty((len(nodes), weights[-1].shape[0]), np.float32)
     *layers, w_head, b_head = with_head(weights, out.shape[1])
-    query.logits(
+    sage.logits(
         read_only(np.ascontiguousarray(nodes)),
         frozen(links),
         in_one_form(features),

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated
 from fedsage.mending.way import way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, Ints, Mended, message

@@ -10,7 +10,7 @@ import torch
 
 from fedsage.config import NeighGenConfig
 from fedsage.errors import ConfigError, PrivacyError, ProtocolError
-from fedsage.graph.attach import Generated
+from fedsage.graph.mend import Generated
 from fedsage.mending.way import NewNodes
 from fedsage.models.gen_learner import GenLearner, mean_of
 from fedsage.models.neighgen import NeighGen

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.impair import num_hidden
+from fedsage.graph.mend import num_hidden
 from fedsage.mending.generator import (
     GenDone,
     check_generator,

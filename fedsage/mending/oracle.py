@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated
 from fedsage.mending.way import way_of_mending
 from fedsage.protocol.exchange import Exchange
 from fedsage.shapes import NodeIds

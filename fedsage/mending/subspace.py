@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedsage.errors import PrivacyError, ProtocolError
-from fedsage.graph.attach import Generated
+from fedsage.graph.mend import Generated
 from fedsage.mending.way import NewNodes, way_of_mending
 from fedsage.models.subspace import (
     Basis,

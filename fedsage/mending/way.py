@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config, MendConfig, NeighGenConfig
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import RemoteLinks
+from fedsage.graph.mend import Generated
 from fedsage.models.parameters import Parameters
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.plan import Plan
@@ -127,3 +127,8 @@ def way_of_mending(
         return mend
 
     return register
+
+
+@way_of_mending("none", sections=())
+def by_nothing(exchange: Exchange) -> None:
+    """Leave every graph as it is: nothing is exchanged."""

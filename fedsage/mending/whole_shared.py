@@ -15,7 +15,6 @@ from fedsage.mending.generator import common_theta, learner, local_steps, mend_w
 from fedsage.models.gen_learner import GenState
 from fedsage.models.parameters import Parameters, load_parameters, parameters_of, under
 from fedsage.protocol.agreement import Ready
-from fedsage.protocol.changes.encode import change_of
 from fedsage.protocol.changes.follow import News, Trust, Turn
 from fedsage.protocol.changes.owner import sizes_of_change, sizes_of_parts, strange_parts
 from fedsage.protocol.changes.server import (
@@ -27,7 +26,7 @@ from fedsage.protocol.changes.server import (
     vouched,
 )
 from fedsage.protocol.changes.state import FIXED, Change, Common, new_common, packed, unpacked
-from fedsage.protocol.changes.step import guide_of, next_state
+from fedsage.protocol.changes.step import change_of, guide_of, next_state
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.guard import all_finite
 from fedsage.protocol.messages import (

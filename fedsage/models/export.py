@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsage.config import ModelConfig
-from fedsage.errors import ConfigError
-from fedsage.extras import optional
+from fedsage.errors import ConfigError, optional
 from fedsage.models.backbone import Backbone, OwnModule
 from fedsage.models.graphsage import GraphSage, SageLayer
 from fedsage.models.layers import normalize

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedsage.config import NeighGenConfig
 from fedsage.graph.arrays import squared_norms
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import Impaired, impair
+from fedsage.graph.mend import Generated, Impaired, impair
 from fedsage.models.backbone import Shape, new_model
 from fedsage.models.gen_training import (
     Batch,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from fedsage.config import NeighGenConfig
 from fedsage.errors import ProtocolError
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import Impaired
+from fedsage.graph.mend import Generated, Impaired
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.backbone import Backbone, feature_rows
 from fedsage.models.losses import (

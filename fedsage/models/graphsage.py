@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop, full_mean
-from fedsage.models import compiled_sage
+from fedsage.models import compiled
 from fedsage.models.backbone import backbone
 from fedsage.models.layers import Layers, glorot
 from fedsage.models.parameters import Hidden, Inputs, Logits
@@ -97,7 +97,7 @@ class GraphSage(Layers):
         if self.chosen_kernel == "torch" or graph.weights is not None:
             return self.torch_logits(graph, nodes)
         asked = np.arange(graph.num_nodes) if nodes is None else nodes
-        return compiled_sage.logits(self.weights, self.shape.model.head, graph, asked)
+        return compiled.logits(self.weights, self.shape.model.head, graph, asked)
 
     @torch.no_grad()
     def torch_logits(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
@@ -179,7 +179,7 @@ class GraphSage(Layers):
     ) -> float:
         """``torch_epoch`` by compiled code; changes weights and moments in place."""
         given = optimizer, graph, order, classifier, generator
-        return compiled_sage.epoch(self.weights, self.shape.model, *given)
+        return compiled.epoch(self.weights, self.shape.model, *given)
 
     @property
     def sage_layers(self) -> list[SageLayer]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop
-from fedsage.models import compiled_linear
+from fedsage.models import compiled
 from fedsage.models.backbone import Backbone, Shape, backbone
 from fedsage.models.edges import Edges
 from fedsage.models.graphsage import GraphSage
@@ -60,7 +60,7 @@ class Regression(Backbone):
     ) -> float:
         """``torch_epoch`` by compiled code; it draws nothing."""
         given = optimizer, graph, order, classifier
-        return compiled_linear.epoch([self.weight, self.bias], LENGTH, *given)
+        return compiled.linear_epoch([self.weight, self.bias], LENGTH, *given)
 
 
 @backbone("mix")

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy.sparse import issparse, vstack
 from torch import Tensor
 
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated
 from fedsage.models.parameters import sha256_of
 from fedsage.models.row_form import ROWS_AT_A_TIME, like_real_rows, row_form_of
 from fedsage.shapes import NodeFeatures, NodeIds

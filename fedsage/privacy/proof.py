@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsage.privacy.keys import derived
-from fedsage.privacy.masks import stream
+from fedsage.privacy.sums import stream
 
 PRIME = 2**49 - 81  # proofs of 10,000 owners add up to less than 2⁶³
 BITS = 49  # of a weight

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt64
 from scipy.sparse import csr_array, issparse
 
-from fedsage.privacy.masks import stream
+from fedsage.privacy.sums import stream
 from fedsage.rng import generator, scrambled
 from fedsage.shapes import Array, NodeFeatures, SparseMatrix
 

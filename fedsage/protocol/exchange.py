@@ -14,12 +14,21 @@ from typing import Any
 
 from fedsage.errors import Absent, ProtocolError
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.engine import Engine, Hidden, Miss
 from fedsage.protocol.guard import Guard, unlike_the_others
 from fedsage.protocol.messages import OwnerId, added, divided
-from fedsage.protocol.plan import Plan
+from fedsage.protocol.plan import (
+    FORGET,
+    Engine,
+    Hidden,
+    Journal,
+    Miss,
+    OnRound,
+    Plan,
+    Progress,
+    RoundRecord,
+    ignore,
+)
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed, Use
-from fedsage.protocol.progress import FORGET, Journal, OnRound, Progress, RoundRecord, ignore
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from fedsage.config import Config
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.split import Split
 from fedsage.models.backbone import new_model, query
 from fedsage.models.losses import ClassWeights

@@ -11,13 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fedsage.readable import counted, owners_of
-from fedsage.report.about import facts, repeat
+from fedsage.report.about import earlier, facts, repeat
 from fedsage.report.accuracy import accuracy, lead
 from fedsage.report.audited import audited
 from fedsage.report.blocks import Section
 from fedsage.report.classes import classes
 from fedsage.report.costs import costs
-from fedsage.report.earlier import earlier
 from fedsage.report.learned import confusions, curves, labels
 from fedsage.report.mending import mending
 from fedsage.report.owners import absences, is_federated, owners

@@ -1,4 +1,7 @@
-"""Cells of a study: runs that are stored as they end, so that a killed study can continue."""
+"""Cells of a study: runs that are stored as they end, so that a killed study can continue.
+
+Runs over seeds become one row each: what ``compare --json`` and ``reproduce --json`` print.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.files import write_json
 from fedsage.machine import commit, forget_peak, machine, versions
 from fedsage.methods import find_method
+from fedsage.reproduce.tables import beside_paper
+from fedsage.runs.comparison import as_json, row_of
 from fedsage.runs.execute import run_config
 from fedsage.runs.folder import EARLIER, with_phases
 
@@ -169,3 +174,21 @@ def grouped(done: Sequence[FinishedCell]) -> list[tuple[Labels, list[FinishedCel
     for one in done:
         groups.setdefault(json.dumps(one.labels), (one.labels, []))[1].append(one)
     return list(groups.values())
+
+
+NAMED = ("dataset", "M", "method")  # labels that have their own key in every row
+
+
+def study_rows(
+    done: Sequence[FinishedCell], paper: Callable[[Labels], Sequence[float] | None]
+) -> list[dict[str, Any]]:
+    """One row for every group of a study's runs; the studied setting is an extra key."""
+    rows = []
+    for labels, group in grouped(done):
+        printed = paper(labels)
+        row = as_json(row_of([one.record for one in group], printed[0] if printed else None))
+        beside = beside_paper(row["global"]["each"], printed)
+        studied = {key: value for key, value in labels.items() if key not in NAMED}
+        told = {key: beside[key] for key in ("paper std", "difference", "marked")}
+        rows.append(row | studied | told)
+    return rows

@@ -10,9 +10,8 @@ from fedsage.errors import ConfigError, nearest
 from fedsage.files import write_atomically, write_json
 from fedsage.machine import commit, machine, versions
 from fedsage.reproduce import links, neighgen_figures, privacy, studies
-from fedsage.reproduce.cells import Cell, FinishedCell, run_cells
+from fedsage.reproduce.cells import Cell, FinishedCell, run_cells, study_rows
 from fedsage.reproduce.figures import save_figure
-from fedsage.reproduce.rows import study_rows
 from fedsage.reproduce.studies import Options, RunCells, StudyOutput
 from fedsage.reproduce.tables import Table, TableRow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
-from fedsage.layering import Settings
+from fedsage.presets import Settings
 from fedsage.reproduce.cells import Cell, FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel
 from fedsage.reproduce.studies import (

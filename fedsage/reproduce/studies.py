@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from fedsage.config import load_config
 from fedsage.data.load import load
 from fedsage.graph.partition import partition
-from fedsage.layering import Settings
 from fedsage.paper import paper_values
+from fedsage.presets import Settings
 from fedsage.reproduce.cells import Cell, FinishedCell, Labels, grouped
 from fedsage.reproduce.figures import Panel
 from fedsage.reproduce.tables import Table, TableRow, beside_paper, paired_difference

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import impair
+from fedsage.graph.mend import impair
 from fedsage.graph.sampling import sample_hops
 from fedsage.methods import method
 from fedsage.models.backbone import BATCH, Backbone, feature_rows, new_model

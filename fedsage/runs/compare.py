@@ -11,8 +11,8 @@ from fedsage.config import Config, DataConfig, Privacy, RunConfig
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
-from fedsage.layering import Settings
 from fedsage.methods import Method, find_method
+from fedsage.presets import Settings
 from fedsage.protocol.server import Rule
 from fedsage.runs.checks import check_whole_is_there
 from fedsage.runs.comparison import Comparison, write_rows

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, optional
 from fedsage.evaluation.evaluate import mean_and_std
 from fedsage.evaluation.paired import CONFIDENCE, paired_difference
-from fedsage.extras import optional
 from fedsage.files import write_json
 from fedsage.paper import paper_accuracy
 from fedsage.readable import counted, html_table, owners_of

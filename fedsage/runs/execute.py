@@ -17,7 +17,7 @@ from fedsage.data.load import load, owner_folders, tables_folder
 from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
-from fedsage.evaluation.diagnostics import Mending, mending_quality
+from fedsage.evaluation.evaluate import Mending, mending_quality
 from fedsage.graph.feature_forms import pooled_form
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsage.errors import ConfigError, DataError
-from fedsage.evaluation.diagnostics import mending_from
+from fedsage.evaluation.evaluate import mending_from
 from fedsage.files import PARTIAL, write_json
-from fedsage.layering import renamed
 from fedsage.machine import commit, machine, now, versions
-from fedsage.presets import RENAMED
+from fedsage.presets import RENAMED, renamed
 from fedsage.runs.events import HistoryLine
 from fedsage.runs.messages_seen import MESSAGES
 from fedsage.runs.record import FORMAT, OPEN, OwnerLine, RunRecord

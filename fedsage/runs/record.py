@@ -11,14 +11,13 @@ import numpy as np
 import torch
 
 from fedsage.config import Config
-from fedsage.evaluation.diagnostics import Mending
-from fedsage.evaluation.evaluate import Evaluation
+from fedsage.evaluation.evaluate import Evaluation, Mending
 from fedsage.graph.partition import label_counts, label_skew_of
 from fedsage.machine import peak_rss_mb
 from fedsage.models.backbone import BACKBONES
 from fedsage.models.parameters import sha256_of
-from fedsage.protocol.engine import Traffic
 from fedsage.protocol.measuring import Measured
+from fedsage.protocol.plan import Traffic
 from fedsage.protocol.procedures import Phase, in_private, in_sums
 from fedsage.rounds import Outcome
 from fedsage.runs.accuracy import at_owners, vars_of

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from fedsage.errors import FedSageError
-from fedsage.extras import optional
+from fedsage.errors import FedSageError, optional
 from fedsage.models.classifier import NodeClassifier, load_models, save_models
 from fedsage.readable import counted, html_table, owners_of
 from fedsage.runs.events import HistoryLine

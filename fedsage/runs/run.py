@@ -12,9 +12,9 @@ from fedsage.config import Config, Privacy, RunConfig, load_config
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
-from fedsage.layering import Settings
 from fedsage.methods import Method
 from fedsage.models.backbone import is_ours, named
+from fedsage.presets import Settings
 from fedsage.protocol.server import Rule, named_rule
 from fedsage.runs.events import Event, Observer, Stopwatch, ignore_event
 from fedsage.runs.execute import Given, execute, run_config

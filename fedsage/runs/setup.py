@@ -9,10 +9,10 @@ import numpy as np
 
 from fedsage.config import Config, PrivacyConfig, TrafficConfig
 from fedsage.errors import ConfigError
-from fedsage.graph.attach import mend
 from fedsage.graph.feature_forms import RAW, FeatureForm
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import known_links
+from fedsage.graph.mend import mend
 from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
 from fedsage.graph.stress import stressed

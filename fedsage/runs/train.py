@@ -21,7 +21,6 @@ from fedsage.models.calibration import AS_IS
 from fedsage.models.classifier import NodeClassifier
 from fedsage.models.gen_learner import GenLearner
 from fedsage.protocol.class_weights import balance
-from fedsage.protocol.engine import Traffic, no_traffic
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.measuring import (
     Measured,
@@ -33,8 +32,8 @@ from fedsage.protocol.measuring import (
 )
 from fedsage.protocol.messages import Ask, Hits, View
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Journal, RoundRecord, Traffic, no_traffic
 from fedsage.protocol.procedures import Phase, in_private, in_sums
-from fedsage.protocol.progress import Journal, RoundRecord
 from fedsage.protocol.server import Rule
 from fedsage.rounds import Outcome
 from fedsage.runs.events import Event, HistoryLine, Observer, Stopwatch

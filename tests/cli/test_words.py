@@ -21,7 +21,7 @@ from fedsage.cli.comparison import against_baseline, difference_cells, title_of_
 from fedsage.cli.federation.run import still_going
 from fedsage.cli.main import app
 from fedsage.cli.reproduce import names_for_the_shell
-from fedsage.cli.resume import how_to_resume
+from fedsage.cli.run import how_to_resume
 from fedsage.data.datasets import DATASETS
 from fedsage.federation.server.serve import federated
 from fedsage.methods import METHODS, find_method

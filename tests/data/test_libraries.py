@@ -14,7 +14,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import fedsage as fs
-from fedsage import extras
+from fedsage import errors
 from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.graph import Graph
@@ -193,6 +193,6 @@ def test_files_that_cannot_be_read_are_named_with_the_folder_they_belong_in(
 def test_a_library_that_is_not_installed_is_named_with_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda package: None)
+    monkeypatch.setattr(errors, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=r"pip install 'fedsage\[data\]'"):
         fs.load(name)

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsage.cli.main import app
-from fedsage.layering import overlaid
-from fedsage.presets import PRESETS
+from fedsage.presets import PRESETS, overlaid
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
 from fedsage.federation.consent.policy import policy_in, with_rules
 from fedsage.federation.owner.site import Site
-from fedsage.protocol.engine import Engine, Miss
+from fedsage.protocol.plan import Engine, Miss
 from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator
 from fedsage.runs.events import Event, HistoryLine, Observer

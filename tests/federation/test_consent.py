@@ -28,7 +28,7 @@ from fedsage.federation.consent.policy import Policy, policy_in, with_rules
 from fedsage.federation.owner import site as site_module
 from fedsage.federation.owner.site import Site
 from fedsage.federation.server.serve import serve
-from fedsage.layering import overlaid
+from fedsage.presets import overlaid
 from fedsage.protocol.agreement import Agreement, Consent
 from fedsage.protocol.wire import decode, encode
 from fedsage.runs.events import Event, ignore_event

@@ -21,10 +21,10 @@ from fedsage.federation.status.current_run import Now
 from fedsage.models.classifier import load_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import Agreement
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Hits
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.wire import encode
 from fedsage.runs.events import HistoryLine, ignore_event
 from tests.federation.conftest import NAMES, SiteEngine, Stop, config_for, into, stop_after

@@ -33,10 +33,10 @@ from fedsage.federation.consent.policy import (
 )
 from fedsage.federation.consent.policy_text import TEXT
 from fedsage.federation.owner.site import Site
-from fedsage.layering import Settings, overlaid
 from fedsage.mending.way import WAYS
 from fedsage.methods import METHODS
 from fedsage.models.backbone import BACKBONES
+from fedsage.presets import Settings, overlaid
 from fedsage.protocol.agreement import Agreement
 from fedsage.protocol.server import RULES as AGGREGATION
 from fedsage.protocol.wire import encode

@@ -260,7 +260,7 @@ def test_an_owner_that_vanishes_and_comes_back(private: Make, tmp_path: Path) ->
     carry, away = engine.carry, {1: range(2, 3)}
 
     def gone(procedure: Any, requests: Any, lot: int | None = None) -> Any:
-        from fedsage.protocol.engine import Miss
+        from fedsage.protocol.plan import Miss
 
         t = getattr(next(iter(requests.values())), "t", None)
         left = {

@@ -639,7 +639,7 @@ def test_a_round_without_an_owner_is_told_and_in_the_report(
 ) -> None:
     from dataclasses import asdict
 
-    from fedsage.protocol.engine import Miss
+    from fedsage.protocol.plan import Miss
     from fedsage.report.page import page
     from fedsage.report.read import read_runs
     from fedsage.runs.folder import Provenance, append_history, write_result

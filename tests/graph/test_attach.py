@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.partition import Partition
 from fedsage.mending.copies import copies
 from fedsage.mending.oracle import true_neighbors

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import impair
+from fedsage.graph.mend import impair
 from fedsage.rng import generator
 
 

@@ -14,8 +14,8 @@ import fedsage as fs
 from fedsage.config import ModelConfig
 from fedsage.data.npz import load_graph, save_graph
 from fedsage.errors import ConfigError, DataError, DataErrors
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.sampling import full_mean, sample_hop
 from fedsage.graph.surroundings import with_surroundings
 from fedsage.models.backbone import Shape, feature_rows, new_model

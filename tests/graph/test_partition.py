@@ -8,12 +8,7 @@ from fedsage.data.synthetic import synthetic
 from fedsage.errors import ConfigError, DataError
 from fedsage.graph.assign import assign
 from fedsage.graph.graph import Graph
-from fedsage.graph.partition import (
-    by_owner,
-    label_skew_of,
-    missing_links,
-    partition,
-)
+from fedsage.graph.partition import by_owner, label_skew_of, missing_links, partition
 from fedsage.rng import generator
 
 WAYS = ("louvain", "metis", "random", "label")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedsage
-from fedsage.kernels import door, epoch, nearest, product, query
+from fedsage.kernels import door, nearest, product, sage
 from fedsage.kernels.compiling import stamp_of
 
 PACKAGE = Path(fedsage.__file__).parent
@@ -21,7 +21,7 @@ KERNELS = PACKAGE / "kernels"
 @pytest.mark.slow
 def test_a_run_compiles_nothing_that_was_not_warmed_up(train: object) -> None:
     door.warm_up()
-    compiled = epoch.epoch, query.logits, product.add_product, nearest.search
+    compiled = sage.epoch, sage.logits, product.add_product, nearest.search
     train("fedsage+", mend={"how": "neighgen"})  # type: ignore[operator]
     assert [len(one.signatures) for one in compiled] == [1, 1, 1, 1]
 

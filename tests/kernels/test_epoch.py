@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from fedsage.config import ClassifierConfig, Kernel, OptimizerName
 from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
-from fedsage.kernels import epoch as compiled
+from fedsage.kernels import sage
 from fedsage.kernels.lowlevel import FAR, add_rows, spread_row
 from fedsage.kernels.workspace import MOST_SIZES, SPARE
 from fedsage.models.backbone import Backbone, new_model
@@ -261,7 +261,7 @@ def test_no_setting_compiles_the_kernel_again(graph: Graph) -> None:
     ):  # fmt: skip
         how = ClassifierConfig(optimizer=optimizer, weight_decay=1, fanouts=(2, 3))  # type: ignore[arg-type]
         after("fused", one, 2, how, head=head)
-    assert len(compiled.epoch.signatures) == 1
+    assert len(sage.epoch.signatures) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsage.graph.graph import Graph
-from fedsage.kernels import query
-from fedsage.models import compiled_sage
+from fedsage.kernels import sage
+from fedsage.models import compiled
 from fedsage.models.backbone import query_each
 from fedsage.models.graphsage import GraphSage
 from fedsage.rng import generator
@@ -86,7 +86,7 @@ def test_queries_take_the_kernel_that_trains(
 ) -> None:
     torch_says, kernel_says = torch.zeros(3, 3), torch.ones(3, 3)
     monkeypatch.setattr(GraphSage, "torch_logits", lambda *_: torch_says)
-    monkeypatch.setattr(compiled_sage, "logits", lambda *_: kernel_says)
+    monkeypatch.setattr(compiled, "logits", lambda *_: kernel_says)
     nodes, two, three = np.arange(3), model_for(graph), model_for(graph, (8, 6, 4))
     assert two.on_graph(graph, nodes) is kernel_says
     assert three.on_graph(graph, nodes) is torch_says
@@ -110,4 +110,4 @@ def test_nothing_compiles_the_query_again(graph: Graph) -> None:
     for one, head in ((graph, "relu"), (dense, "l2"), (dense, "direct")):
         for nodes in (np.arange(3), read_only, np.arange(8)[::2]):
             model_for(one, head=head).on_graph(one, nodes)
-    assert len(query.logits.signatures) == 1
+    assert len(sage.logits.signatures) == 1

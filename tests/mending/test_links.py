@@ -41,11 +41,11 @@ from fedsage.mending.links.summed_rows import (
     words_from,
     words_in,
 )
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.letters import Channel, Letters
 from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Procedure
 from tests.small import owners_of, small_setup, trained
 

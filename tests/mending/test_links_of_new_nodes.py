@@ -10,9 +10,9 @@ import pytest
 from fedsage.config import MendConfig, NeighGenConfig
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import DataError
-from fedsage.graph.attach import Generated
 from fedsage.graph.graph import Graph
 from fedsage.graph.known_links import RemoteLinks
+from fedsage.graph.mend import Generated
 from fedsage.graph.partition import Partition, partition
 from fedsage.graph.surroundings import with_surroundings
 from fedsage.mending.links.groups import class_guesses

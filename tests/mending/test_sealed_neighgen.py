@@ -27,12 +27,12 @@ from fedsage.mending.sealed_neighgen import (
 )
 from fedsage.mending.whole_neighgen import exchange_in_whole_numbers
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums.messages import answered
 from fedsage.protocol.hidden_sums.notes import unveiled
 from fedsage.protocol.hidden_sums.owner import give_shares
 from fedsage.protocol.hidden_sums.server import HiddenSums
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Sealed, in_sums
 from fedsage.protocol.wire import decode
 from fedsage.runs.execute import run_config

@@ -11,8 +11,8 @@ from fedsage.config import load_config
 from fedsage.data.synthetic import synthetic
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.partition import Partition, by_owner, partition
 from fedsage.graph.split import split_labels
 from fedsage.runs.events import Stopwatch

@@ -35,10 +35,10 @@ from fedsage.mending.whole_neighgen import (
 )
 from fedsage.models.parameters import Parameters, parameters_of, sha256_of
 from fedsage.protocol.changes.weights import taken_out
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, OwnerId
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.runs.execute import run_config
 from fedsage.runs.setup import Setup
 from tests.small import SMALL, exchange_on, owners_of, small_config, small_setup

@@ -15,8 +15,8 @@ from torch import nn
 import fedsage as fs
 from fedsage.config import ClassifierConfig
 from fedsage.errors import ConfigError, DataError
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, mend
 from fedsage.graph.partition import Partition
 from fedsage.graph.sampling import Hop, sample_hops
 from fedsage.models.backbone import (

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from fedsage.graph.arrays import squared_norms
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import impair
+from fedsage.graph.mend import impair
 from fedsage.models.losses import (
     classification_loss,
     cross_subgraph_feature_loss,

@@ -8,9 +8,8 @@ import torch
 
 from fedsage.config import NeighGenConfig
 from fedsage.graph.arrays import squared_norms
-from fedsage.graph.attach import Generated, mend
 from fedsage.graph.graph import Graph
-from fedsage.graph.impair import impair
+from fedsage.graph.mend import Generated, impair, mend
 from fedsage.models.backbone import feature_rows
 from fedsage.models.gen_training import draw_batch, generated_neighbors, joint_losses
 from fedsage.models.graphsage import GraphSage

@@ -19,9 +19,9 @@ from fedsage.protocol.changes.owner import local_change_c, receive_change, stran
 from fedsage.protocol.changes.server import ByChanges, ruled
 from fedsage.protocol.changes.state import FIXED, Change, packed, unpacked
 from fedsage.protocol.changes.step import changes_in, next_state
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.server import RULES, average, median
 from fedsage.runs.execute import run_config
 from tests.small import SMALL, exchange_on, owners_of, small_setup, trained

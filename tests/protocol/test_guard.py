@@ -32,9 +32,9 @@ from fedsage.models.parameters import sha256_of
 from fedsage.protocol.changes.owner import local_change_c
 from fedsage.protocol.changes.server import ByChanges
 from fedsage.protocol.changes.state import Change
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.messages import Ask, ClassifierUpdate, Hits, Mended
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.server import average
 from fedsage.runs.setup import Setup
 from tests.small import HOWS, exchange_on, owners_of, small_setup, traffic_of, trained

@@ -21,9 +21,8 @@ from fedsage.graph.partition import Partition, partition
 from fedsage.mending.classes import ClassLinks, count_class_links
 from fedsage.models.parameters import sha256_of
 from fedsage.privacy.keys import SIZE, circle, in_bytes, joined, sealed, split, threshold_of
-from fedsage.privacy.masks import masked
 from fedsage.privacy.proof import PRIME, proof_of
-from fedsage.protocol.engine import Miss
+from fedsage.privacy.sums import masked
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.hidden_sums.integers import (
     in_numbers,
@@ -41,6 +40,7 @@ from fedsage.protocol.hidden_sums.owner import (
 )
 from fedsage.protocol.messages import Ask, Hits
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Summed
 from fedsage.rng import generator
 from fedsage.runs.setup import Setup

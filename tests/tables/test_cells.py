@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsage.errors import DataErrors
 from fedsage.tables.cells import cells_of
-from fedsage.tables.csv_file import plain_header, read_csv, read_odd_csv
+from fedsage.tables.files import plain_header, read_csv, read_odd_csv
 from fedsage.tables.problems import Problems
 from fedsage.tables.tables import read_tables
 from tests.tables.test_tables import FINE, folder_of

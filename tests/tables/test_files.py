@@ -19,7 +19,7 @@ from fedsage.data.load import load
 from fedsage.data.npz import content_sha256
 from fedsage.data.owned import read_owned
 from fedsage.errors import DataError, DataErrors
-from fedsage.tables.csv_file import find_separator
+from fedsage.tables.files import find_separator
 from fedsage.tables.guess import guess_schema
 from fedsage.tables.tables import read_tables
 from tests.tables.test_tables import FINE, folder_of

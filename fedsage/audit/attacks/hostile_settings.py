@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fedsage.audit.case import Case
 from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.federation.consent.policy import DEFAULT, Policy, refusal
-from fedsage.layering import Settings
+from fedsage.presets import Settings
 
 HOSTILE: Mapping[str, Settings] = {
     "one training node": {"data": {"train": 1e-6}},

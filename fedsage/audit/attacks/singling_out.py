@@ -22,13 +22,13 @@ from fedsage.protocol.changes.owner import local_change_c, no_change, receive_ch
 from fedsage.protocol.changes.server import ByChanges, everything, news_of
 from fedsage.protocol.changes.state import Change, Common, checksum_of
 from fedsage.protocol.changes.step import guide_of, next_state
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.hidden_sums.messages import answered
 from fedsage.protocol.hidden_sums.owner import give_shares
 from fedsage.protocol.hidden_sums.server import HiddenSums
 from fedsage.protocol.messages import Ask, Classifier, OwnerId
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Procedure, Summed, in_private
 from fedsage.protocol.server import average
 from fedsage.runs.setup import Setup, data_owners

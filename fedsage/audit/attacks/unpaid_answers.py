@@ -16,9 +16,9 @@ from fedsage.audit.finding import Attempt, Finding, attack
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.engines.simulated import hide_sums
 from fedsage.errors import FedSageError
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.messages import Ask, OwnerId
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.private import Weights, noisy_count, noisy_gradient, size_of, terms_of
 from fedsage.protocol.procedures import PROCEDURES, Procedure, in_private
 from fedsage.runs.setup import Setup, data_owners

@@ -20,8 +20,7 @@ from fedsage.cli.federation.run import (
 from fedsage.cli.federation.status import status
 from fedsage.cli.options import KitFolder
 from fedsage.cli.progress import say
-from fedsage.cli.resume import Interrupted
-from fedsage.cli.run import run_name, settled_for, unused_folder
+from fedsage.cli.run import Interrupted, run_name, settled_for, unused_folder
 from fedsage.readable import counted
 
 app = typer.Typer(

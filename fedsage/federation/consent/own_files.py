@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedsage.config import Config
 from fedsage.errors import ConfigError, PrivacyError
-from fedsage.layering import overlaid
+from fedsage.presets import overlaid
 from fedsage.registry import checksum, is_file
 
 ALLOWED = "allowed"  # the folder in a kit

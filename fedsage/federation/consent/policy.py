@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from fedsage.config import Config, load_config
 from fedsage.errors import ConfigError, PrivacyError, nearest
 from fedsage.federation.consent.policy_text import TEXT
-from fedsage.layering import Settings, explained
+from fedsage.presets import Settings, explained
 from fedsage.readable import counted
 from fedsage.registry import is_file
 

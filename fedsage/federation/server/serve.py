@@ -28,11 +28,10 @@ from fedsage.models.calibration import AS_IS
 from fedsage.models.classifier import NodeClassifier, save_models
 from fedsage.models.parameters import sha256_of
 from fedsage.protocol.agreement import ColumnScale, FeatureSums, Finish, Joined, Step
-from fedsage.protocol.engine import Engine
 from fedsage.protocol.exchange import Exchange
 from fedsage.protocol.measuring import measure, test_start
 from fedsage.protocol.messages import NO_HITS, Ask, Hits, OwnerId
-from fedsage.protocol.plan import Plan
+from fedsage.protocol.plan import Engine, Plan
 from fedsage.protocol.procedures import in_private
 from fedsage.protocol.server import Rule, share_of_hits
 from fedsage.rounds import Outcome

@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import issparse
 
 from fedsage.errors import PrivacyError
-from fedsage.privacy.masks import stream
-from fedsage.privacy.sums import Whole
+from fedsage.privacy.sums import Whole, stream
 from fedsage.privacy.unlike import Locks, locks_of, masks_for, num_tests, opened, sketches
 from fedsage.protocol.messages import OwnerId, message
 from fedsage.shapes import Array, NodeFeatures, NodeIds

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 
 from fedsage.errors import DataError
-from fedsage.graph.attach import Generated, usual_weights
 from fedsage.graph.graph import Graph
+from fedsage.graph.mend import Generated, usual_weights
 from fedsage.mending.links.far_ends import once
 from fedsage.mending.links.groups import ALONE, class_guesses
 from fedsage.mending.links.likely_rows import likely_rows

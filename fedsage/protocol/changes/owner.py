@@ -20,7 +20,6 @@ from fedsage.models.optimizer import has_moments, moments_of
 from fedsage.models.parameters import Parameters
 from fedsage.privacy.sums import decode
 from fedsage.protocol.changes.check import MOST
-from fedsage.protocol.changes.encode import change_of
 from fedsage.protocol.changes.follow import News, Turn, follower, turn_of
 from fedsage.protocol.changes.state import (
     FIXED,
@@ -31,6 +30,7 @@ from fedsage.protocol.changes.state import (
     first_common,
     ring_of,
 )
+from fedsage.protocol.changes.step import change_of
 from fedsage.protocol.changes.weights import LEFT, REST, SQUARES, sides
 from fedsage.protocol.guard import (
     DIVERGED,

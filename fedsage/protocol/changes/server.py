@@ -32,9 +32,9 @@ from fedsage.protocol.changes.state import (
     unpacked,
 )
 from fedsage.protocol.changes.step import accord_of, guide_of, next_state
-from fedsage.protocol.engine import Miss
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.messages import Classifier, Hits, OwnerId
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Summed, in_sums
 from fedsage.protocol.server import Rule, average
 

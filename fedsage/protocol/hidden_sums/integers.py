@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsage.errors import PrivacyError
-from fedsage.privacy.masks import KINDS, Numbers
-from fedsage.privacy.sums import Whole
+from fedsage.privacy.sums import KINDS, Numbers, Whole
 from fedsage.protocol.wire import field_types
 
 M = TypeVar("M")

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import PUBLIC, agreed, derived, in_bytes
-from fedsage.privacy.masks import masked
+from fedsage.privacy.sums import masked
 from fedsage.protocol.hidden_sums.integers import in_raw, whole_numbers
 from fedsage.protocol.hidden_sums.memory import AGAIN, Remembered
 from fedsage.protocol.hidden_sums.messages import NO_BATCH, Batch, Keys, Voucher

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fedsage.errors import PrivacyError
 from fedsage.privacy.keys import derived, is_signed, sealed, signed, unsealed
-from fedsage.privacy.masks import masked
+from fedsage.privacy.sums import masked
 from fedsage.protocol.hidden_sums.integers import in_numbers, in_raw, whole_numbers
 from fedsage.protocol.hidden_sums.masks import Masks
 from fedsage.protocol.hidden_sums.messages import Note

@@ -18,9 +18,7 @@ from fedsage.privacy.keys import (
     joined,
     threshold_of,
 )
-from fedsage.privacy.masks import masked
-from fedsage.privacy.sums import Whole
-from fedsage.protocol.engine import Miss
+from fedsage.privacy.sums import Whole, masked
 from fedsage.protocol.exchange import Exchange, add_up
 from fedsage.protocol.hidden_sums.integers import in_raw, whole_numbers, with_points
 from fedsage.protocol.hidden_sums.masks import about, checksum_of, lot_key
@@ -46,6 +44,7 @@ from fedsage.protocol.hidden_sums.owner import (
     vouch,
 )
 from fedsage.protocol.messages import OwnerId
+from fedsage.protocol.plan import Miss
 from fedsage.protocol.procedures import Open, Procedure, Reply, Request, Sealed, Summed
 
 LOTS = 64  # sums that keys are made for at a time, at most

@@ -1,9 +1,10 @@
-"""A two-layer GraphSage by compiled code, on torch's own weights: an epoch and a query."""
+"""Models by compiled code on torch's own weights: two GraphSage layers, one linear layer."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fedsage.config import ClassifierConfig, Head, ModelConfig, OptimizerName
@@ -11,7 +12,9 @@ from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.kernels import door
 from fedsage.kernels.door import Arrays
+from fedsage.models.backbone import feature_rows
 from fedsage.models.layers import threshold
+from fedsage.models.linear import unit_rows
 from fedsage.models.optimizer import name_of
 from fedsage.models.parameters import Logits
 from fedsage.shapes import NodeIds
@@ -113,3 +116,31 @@ def moments_of(
         for name in ("exp_avg", "exp_avg_sq")
     )
     return (firsts, seconds), float(states[0]["step"])
+
+
+def linear_epoch(
+    weights: list[Tensor],
+    length: float,
+    optimizer: torch.optim.Optimizer,
+    graph: Graph,
+    order: NodeIds,
+    classifier: ClassifierConfig,
+) -> float:
+    """An epoch on nodes in that order, with rows of that length; returns the mean loss.
+
+    It changes weights and moments in place.
+    """
+    rows = unit_rows(feature_rows(graph.x, order, torch.device("cpu")))
+    rows = rows if isinstance(rows, csr_array) else csr_array(rows.numpy())
+    moments, step = moments_of(optimizer, weights, classifier.optimizer)
+    loss = door.linear_epoch(
+        (rows.indptr, rows.indices, rows.data * np.float32(length)),
+        graph.y[order],
+        arrays_of(weights),
+        moments,
+        step,
+        (classifier.optimizer, classifier.eta, classifier.weight_decay),
+        classifier.batch_for(len(order)),
+    )
+    count_steps(optimizer, weights, step, len(order), classifier)
+    return loss / len(order)

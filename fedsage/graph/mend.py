@@ -1,4 +1,4 @@
-"""Attach generated neighbors: G_i → G'_i. Where they come from is another matter.
+"""Impair and mend (Sec. 4.1): hide some nodes of G_i as an exercise, and attach generated ones.
 
 A generated neighbor is a node with features and no label, linked to one real node.
 Real nodes keep their numbers, so that the split of G_i indexes G'_i as well.
@@ -14,7 +14,41 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from fedsage.graph.arrays import frozen, symmetric
 from fedsage.graph.graph import Graph
-from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds
+from fedsage.shapes import Array, FeatureRows, NodeFeatures, NodeIds, SparseMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Impaired:
+    """Ḡ_i, and what was hidden from it. Node v of Ḡ_i is node ``kept[v]`` of G_i."""
+
+    graph: Graph  # Ḡ_i
+    kept: NodeIds  # V̄_i
+    hidden: NodeIds  # V_i^h
+    x_hidden: NodeFeatures  # X_i^h
+    missing: SparseMatrix  # row v: which of the hidden nodes are neighbors of v on G_i
+
+    @property
+    def num_missing(self) -> NodeIds:
+        """n_v of every kept node."""
+        return np.diff(self.missing.indptr)
+
+
+def num_hidden(num_nodes: int, hide_ratio: float) -> int:
+    """|V_i^h|."""
+    return min(max(round(hide_ratio * num_nodes), 1), num_nodes - 1)
+
+
+def impair(graph: Graph, hide_ratio: float, generator: np.random.Generator) -> Impaired:
+    r"""Sec. 4.1, :math:`\bar G_i`: hold out a share of the nodes and all their links.
+
+    At least one node is hidden and at least one is kept.
+    """
+    count = num_hidden(graph.num_nodes, hide_ratio)
+    is_hidden = np.zeros(graph.num_nodes, dtype=bool)
+    is_hidden[generator.permutation(graph.num_nodes)[:count]] = True
+    kept, hidden = np.flatnonzero(~is_hidden), np.flatnonzero(is_hidden)
+    missing = graph.adjacency[kept][:, hidden].tocsr()
+    return Impaired(graph.induced(kept), kept, hidden, graph.x[hidden], missing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

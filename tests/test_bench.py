@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedsage.cli.bench import measured
 from fedsage.data.synthetic import synthetic
 from fedsage.graph.graph import Graph
 from fedsage.machine import peak_rss_mb
+from fedsage.presets import overlaid
 from fedsage.rng import generator
 from tests.cli.conftest import fedsage  # noqa: F401
 from tests.models.conftest import shape_of
@@ -107,6 +109,12 @@ def test_a_graph_is_as_large_as_its_arrays(graph: Graph) -> None:
     assert graph_bytes(dense) == 4 * graph.num_nodes * graph.num_features + links
 
 
+SMALLER: dict[str, Any] = {
+    "synthetic": {"nodes": 600, "features": 300},
+    "classifier": {"rounds_c": 6},
+}
+
+
 @pytest.mark.slow
 def test_bytes_of_every_way_are_told_beside_the_graph_s(
     fedsage: Call,  # noqa: F811
@@ -115,6 +123,12 @@ def test_bytes_of_every_way_are_told_beside_the_graph_s(
     monkeypatch.setattr(traffic, "MEASURED_OWNERS", (3,))
     monkeypatch.setattr(traffic, "MEASURED_METHODS", ("fedsage", "fedsage+neighgen"))
     monkeypatch.setattr(traffic, "find", lambda name: None)
+    monkeypatch.setattr(traffic, "load", lambda name: synthetic(**SMALLER["synthetic"]))
+
+    def on_a_smaller_graph(work: Callable[..., Any], settings: Any) -> Any:
+        return in_fresh_process(work, settings=overlaid(SMALLER, settings))
+
+    monkeypatch.setattr(traffic, "in_fresh_process", on_a_smaller_graph)
     done = fedsage("bench", "--suite", "bytes", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)

@@ -20,3 +20,4 @@ else:
 NodeLabels: TypeAlias = Int[Array, " V"]  # Y, class indices; -1 if unlabelled
 NodeIds: TypeAlias = Int[Array, " _"]  # some nodes, by index
 EdgeIndex: TypeAlias = Int[Array, "2 E"]  # links, each once or in both directions
+LinksInto: TypeAlias = Int[Array, "2 E_into"]  # from new nodes to those that are there

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from fedsage.errors import DataErrors
 from fedsage.graph.known_links import NO_REMOTE, RemoteLinks
-from fedsage.shapes import Array, EdgeIndex, NodeIds
+from fedsage.shapes import Array, EdgeIndex, LinksInto, NodeIds
 from fedsage.tables.cells import Cells
 from fedsage.tables.column import column_of
 from fedsage.tables.problems import Problems
@@ -28,7 +28,7 @@ class NewRows:
 
     tables: Tables  # of the new nodes, without links
     among: EdgeIndex  # links among them
-    into: EdgeIndex  # from them (first row) to nodes that the owner already has
+    into: LinksInto  # from them (first row) to nodes that the owner already has
     skipped: tuple[str, ...]  # a line for each row that cannot be used
     remote: RemoteLinks = NO_REMOTE  # from them to nodes of other owners
     weights: Float[Array, " links"] | None = None  # of ``among``, then of ``into``
@@ -135,7 +135,7 @@ def links_of(
     unused: Collection[str],
     skipped: list[str],
     folder: Path,
-) -> tuple[EdgeIndex, EdgeIndex, RemoteLinks, Float[Array, " links"] | None]:
+) -> tuple[EdgeIndex, LinksInto, RemoteLinks, Float[Array, " links"] | None]:
     """Links among new nodes, to nodes of the owner and to those of others.
 
     Last come the weights of the first two kinds; links to others have theirs with them.

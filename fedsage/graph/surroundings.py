@@ -8,7 +8,7 @@ from scipy.sparse import issparse, vstack
 from fedsage.graph.arrays import frozen, positions, symmetric
 from fedsage.graph.graph import Graph
 from fedsage.graph.link_values import NO_VALUES, LinkValues
-from fedsage.shapes import Array, EdgeIndex, NodeFeatures, NodeIds, NodeLabels
+from fedsage.shapes import Array, EdgeIndex, LinksInto, NodeFeatures, NodeIds, NodeLabels
 
 
 def ball(graph: Graph, start: NodeIds, hops: int | None) -> NodeIds:
@@ -30,7 +30,7 @@ def with_surroundings(
     x: NodeFeatures,
     y: NodeLabels,
     among: EdgeIndex,
-    into: EdgeIndex,
+    into: LinksInto,
     reach: int | None,
     weights: Array | None = None,
 ) -> Graph:

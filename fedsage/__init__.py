@@ -89,7 +89,7 @@ HOME = {
     "RunResult": "fedsage.runs.result",
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",
-    "Split": "fedsage.graph.partition",
+    "Split": "fedsage.graph.split",
     "Summed": "fedsage.protocol.procedures",
     "aggregation_rule": "fedsage.protocol.server",
     "backbone": "fedsage.models.backbone",

@@ -30,9 +30,10 @@ from fedsage.protocol.procedures import Procedure, Summed
 
 DIVERGED = "numbers that are not finite"  # the reason if an owner cannot send them
 UPDATE, MOMENTUM = "an update", "momentum"  # sizes that are remembered from round to round
+BACK = "momentum against the others'"
 TOO_LARGE = 3.0  # times as large an update as usual; honest ones: up to 2.6 times, measured
-TOO_FAST = 4.0  # times as much momentum; honest ones: up to 2.3 times
-TOO_LARGE_BESIDES = 20.0  # the same for mean squares and such, which differ more
+TOO_LARGE_BESIDES = 20.0  # the same for moments and such, which differ more
+TOO_LARGE_BACK = 6.0  # the same for momentum that pushes back; honest ones: up to 4.7 times
 TOO_FEW = 10.0  # if there are only two owners, or the run would end without one
 
 
@@ -130,7 +131,11 @@ class Guard:
         found: dict[OwnerId, str] = {}
         for what in dict.fromkeys(what for each in sizes.values() for what in each):
             known = {i: s[what] for i, s in sizes.items() if what in s and i not in found}
-            found |= too_large(known, self.usual_size(procedure.name, what), what, self.spare)
+            usual = self.usual_size(procedure.name, what)
+            found |= too_large(known, usual, what, self.spare)
+            if what == MOMENTUM:
+                back = too_large(known, usual, BACK)
+                found |= {i: why for i, why in back.items() if pushes_back(i, replies)}
             fine = [size for i, size in known.items() if i not in found]
             if what in (UPDATE, MOMENTUM) and fine:
                 self.usual[procedure.name, what] = median(fine)
@@ -154,13 +159,12 @@ def too_large(
 ) -> dict[OwnerId, str]:
     """Whose size is many times the median; with one or two owners, many times the usual.
 
-    If the run would end without an owner, more is tolerated, but not of momentum: honest
-    owners differ little in it.
+    If the run would end without an owner, more is tolerated, but not of what pushes back.
     """
-    most = {UPDATE: TOO_LARGE, MOMENTUM: TOO_FAST}.get(what, TOO_LARGE_BESIDES)
+    most = {UPDATE: TOO_LARGE, BACK: TOO_LARGE_BACK}.get(what, TOO_LARGE_BESIDES)
     if len(sizes) > 2:
         usual = median(sizes.values())
-    if what != MOMENTUM and (len(sizes) <= 2 or spare < 1):
+    if what != BACK and (len(sizes) <= 2 or spare < 1):
         most = max(most, TOO_FEW)
     return {
         i: f"{what} of size {size:.3g}, but {usual:.3g} is usual and at most {most:g} times "
@@ -264,17 +268,26 @@ def sizes_of_update(phi: Parameters, ask: object, update: ClassifierUpdate) -> d
     """How far φ_i is from the broadcast φ, how far momentum will move it, and mean squares."""
     second = {n: m for n, m in update.moments.items() if n.endswith(".exp_avg_sq")}
     moved, squares = distance_of(update.phi, phi), math.sqrt(norm_of(second))
-    return {UPDATE: moved, MOMENTUM: momentum_of(update.moments), "second moments": squares}
+    ahead = norm_of(momentum_of(update.moments))
+    return {UPDATE: moved, MOMENTUM: ahead, "second moments": squares}
 
 
-def momentum_of(moments: Parameters) -> float:
-    """The size of Adam's next step by its moments alone, in units of η: ‖m / (√v + ε)‖.
+def momentum_of(moments: Parameters) -> Parameters:
+    """Adam's next step by its moments alone, in units of η and downhill: m / (√v + ε).
 
-    Larger gradients do not make it larger, as both moments grow with them.
+    Larger gradients do not make it larger, as both moments grow with them. It is larger where
+    an owner's gradients agree from step to step: some honest owners have five times as much.
     """
-    ahead = {
+    return {
         name: moment / (moments[f"{name}_sq"].sqrt() + 1e-8)
         for name, moment in moments.items()
         if name.endswith(".exp_avg")
     }
-    return norm_of(ahead)
+
+
+def pushes_back(owner: OwnerId, updates: Mapping[OwnerId, ClassifierUpdate]) -> bool:
+    """Whether an owner's momentum leads away from where the others' leads."""
+    mine = momentum_of(updates[owner].moments)
+    others = (momentum_of(update.moments) for i, update in updates.items() if i != owner)
+    along = (float((mine[name] * one[name]).sum()) for one in others for name in mine)
+    return sum(along) < 0

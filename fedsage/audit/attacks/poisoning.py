@@ -215,7 +215,7 @@ THIRTY: dict[str, Turn] = {
     "× −30": by_link(FACTOR),
     "× −30 by software that clips": by_training(FACTOR),
 }
-MOMENTUM: dict[str, Turn] = {"momentum alone × −5": by_momentum(-5.0)}
+MOMENTUM: dict[str, Turn] = {"momentum alone × −10": by_momentum(-10.0)}
 OTHERS: dict[str, Turn] = {
     "× −1": by_link(-1.0),
     "× −0.3": by_link(-0.3),

@@ -32,6 +32,7 @@ PRESETS: dict[Preset, Settings] = {
         "model": {"head": "relu", "dropout": 0.3},
         "classifier": {
             "eta": 3e-3,
+            "cooling": 0.5,
             "weight_decay": 5e-4,
             "small_epochs": 4,
             "weighting": "nodes",

@@ -94,11 +94,11 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
     config = load_config(preset="paper")
     assert config.model.model_dump() == {
         "backbone": "graphsage", "widths": (64, 32), "head": "l2", "norm": "none",
-        "dropout": 0.0, "heads": 4, "steps": 10, "teleport": 0.1, "share": 0.5,
+        "dropout": 0.0, "heads": 4, "ensemble": 3, "steps": 10, "teleport": 0.1, "share": 0.5,
     }  # fmt: skip
     assert config.classifier.model_dump() == {
         "rounds_c": 50, "local_epochs": 1, "small_epochs": 1, "batch_size": 64, "min_steps": 1,
-        "fanouts": (5, 5), "eta": 1e-3,
+        "fanouts": (5, 5), "eta": 1e-3, "cooling": 0.0,
         "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
         "class_weights": "none",
         "weighting": "owners", "aggregate": "mean", "selection": "last", "patience": 0,

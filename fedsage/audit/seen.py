@@ -91,11 +91,12 @@ def of_changes(case: Case, party: Party, name: str) -> Iterator[Tensor]:
     held = list(held_by_all(case))
     for t, moved in enumerate(moves(case, party, held)):
         after = held[min(t + 1, len(held) - 1)]
+        eta = case.plan.config.classifier.at(after.t - 1).eta
         roots = after.second.get(ROWS + name)
         steps = Pace(after.pace.steps - after.pace.last, after.pace.last).pulled(
             after.pace.last
         )
-        weight = moved[name] / (-case.plan.config.classifier.eta * steps)
+        weight = moved[name] / (-eta * steps)
         shape = (-1,) + (1,) * (weight.ndim - 1)
         alone = party is not None and case.masked  # the roots are of the sum, not of this owner
         yield weight if roots is None or alone else weight * roots.double().reshape(shape)

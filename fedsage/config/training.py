@@ -87,7 +87,8 @@ class ModelConfig(Section):
     """The classifier F."""
 
     backbone: str = Field(
-        "graphsage", description="Eq. (1), or mix, gcn, gat, propagate, or your own file"
+        "graphsage",
+        description="Eq. (1), or ensemble, mix, gcn, gat, propagate, or your own file",
     )
     widths: Layers = Field((64, 32), description="of the layers")
     head: Head = Field(
@@ -98,6 +99,7 @@ class ModelConfig(Section):
         0.0, ge=0, le=0.99, description="dropout on hidden layers, in steps of 1/256"
     )
     heads: int = Field(4, ge=1, le=64, description="attention heads, for gat")
+    ensemble: int = Field(3, ge=1, le=64, description="classifiers, for ensemble")
     steps: int = Field(
         10, ge=1, le=1000, description="propagation steps, for propagate and mix"
     )
@@ -123,6 +125,9 @@ class ClassifierConfig(Section):
     )
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: Rate = Field(1e-3, description="learning rate")
+    cooling: float = Field(
+        0.0, ge=0, le=1, description="share of the rounds, at the end, in which η falls to zero"
+    )
     optimizer: OptimizerName = Field("adam", description="of the classifier")
     weight_decay: Weight = Field(0.0, description="weight decay; L2 penalty in adam and sgd")
     moments: Literal["own", "reset", "averaged"] = Field(
@@ -146,6 +151,19 @@ class ClassifierConfig(Section):
     patience: OrNone = Field(
         0, description="stop after this many rounds without a better validation; 0: never"
     )
+
+    def at(self, t: int) -> ClassifierConfig:
+        r"""The settings of round ``t``: η falls in equal steps over the last rounds.
+
+        .. math::
+            \eta_t = \eta \cdot \min(1, (e_c - t) / (\text{cooling} \cdot e_c))
+
+        Rounds after the last one, which owners train at home, have η itself.
+        """
+        left = self.rounds_c - t
+        if not 0 < left < self.cooling * self.rounds_c:
+            return self
+        return self.model_copy(update={"eta": self.eta * left / (self.cooling * self.rounds_c)})
 
     def batch_for(self, nodes: int) -> int:
         """The size of the batches of an owner with so many training nodes."""

@@ -72,6 +72,8 @@ def torch_epoch(
 ) -> float:
     """The readable reference, for any model and device."""
     own = term or LocalTerm()
+    for group in optimizer.param_groups:
+        group["lr"] = classifier.eta
     y = torch.from_numpy(graph.y[nodes]).to(model.device)
     fanouts = classifier.fanouts if model.trains_on_links else ()
     weights = None if class_weights is None else class_weights.to(model.device)

@@ -31,11 +31,19 @@ def message(kind: type[M]) -> type[M]:
     return made
 
 
+TRIES = 2**20  # between the draws of two tries of a round; even, as rounds may alternate
+
+
 @message
 class Ask:
-    """S → D_i: run a procedure. Names the round and nothing else."""
+    """S → D_i: run a procedure. Names the round, or the draws of another try of it."""
 
     t: int
+
+    @property
+    def round(self) -> int:
+        """The round, whichever try of it this is."""
+        return self.t % TRIES
 
 
 @message

@@ -148,7 +148,7 @@ class DataOwner:
             round trains on G_i instead of G'_i; by ``epochs``, every epoch on G'_i is followed
             by one on G_i.
         """
-        how, loss = self.config.classifier, 0.0
+        how, loss = self.config.classifier.at(ask.round), 0.0
         self.updates += 1
         for epoch in range(self.epochs):
             for name, graph in self.trained_on(ask.t).items():

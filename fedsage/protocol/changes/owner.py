@@ -42,6 +42,7 @@ from fedsage.protocol.guard import (
 )
 from fedsage.protocol.messages import (
     NO_HITS,
+    TRIES,
     Ask,
     Classifier,
     ClassifierUpdate,
@@ -56,8 +57,6 @@ from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
 from fedsage.rng import generator
-
-TRIES = 2**20  # between the draws of two tries of a round; even, as rounds may alternate
 
 
 def sizes_of_parts(common: Common) -> dict[str, tuple[int, ...]]:

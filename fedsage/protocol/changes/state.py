@@ -132,7 +132,7 @@ class Common:
     @cached_property
     def expected(self) -> Parameters:
         """How far momentum and weight decay will move φ."""
-        how = self.config.classifier
+        how = self.config.classifier.at(self.t)
         return {
             name: expected_change(weight, self.first.get(name), self.root(name), self.pace, how)
             for name, weight in self.phi.items()

@@ -181,7 +181,7 @@ def next_first(
     common: Common, name: str, new: Tensor, second: Parameters, pace: Pace
 ) -> Tensor:
     """The first moment of a weight after a round."""
-    weight, how = common.phi[name], common.config.classifier
+    weight, how = common.phi[name], common.config.classifier.at(common.t)
     root = optimizer.root_of(name, second, weight.shape)
     assert root is not None  # second moments exist after the first round
     return optimizer.next_first(common.first[name], new, weight, root, pace, how)

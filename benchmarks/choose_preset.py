@@ -25,6 +25,7 @@ from fedsage.machine import commit, machine, versions
 from fedsage.presets import Settings, overlaid
 from fedsage.runs.execute import run_config
 
+FEW: Settings = {"data": {"partition": "metis", "train": 0.2, "val": 0.4}}
 QUESTIONS: dict[str, dict[str, Settings]] = {
     "features": {
         form: {"data": {"features": form}} for form in get_args(Features) if form != "auto"
@@ -33,6 +34,17 @@ QUESTIONS: dict[str, dict[str, Settings]] = {
         "graphsage": {"model": {"backbone": "graphsage"}},
         "mix, share .3": {"model": {"backbone": "mix", "share": 0.3}},
         "mix, share .5": {"model": {"backbone": "mix", "share": 0.5}},
+        "ensemble of 3": {"model": {"backbone": "ensemble"}},
+    },
+    "cooling": {
+        f"cooling {share:g}": {"classifier": {"cooling": share}} for share in (0.0, 0.5, 1.0)
+    },
+    "self-training": {
+        "labels alone": FEW,
+        **{
+            f"answers of {sure:g}": overlaid(FEW, {"classifier": {"self_training": sure}})
+            for sure in (0.7, 0.8, 0.9)
+        },
     },
 }
 CELLS = [("cora", 10), ("citeseer", 10), ("pubmed", 10), ("msacademic", 3)]
@@ -52,10 +64,12 @@ def run_of(dataset: str, owners: int, question: str, arm: str, seed: int) -> dic
     }
 
 
-def measure(path: Path, question: str, seeds: Sequence[int]) -> None:
+def measure(
+    path: Path, question: str, seeds: Sequence[int], cells: Sequence[tuple[str, int]]
+) -> None:
     """Run what is not in the file yet."""
     for seed in seeds:
-        for dataset, owners in reversed(CELLS):
+        for dataset, owners in reversed(cells):
             for arm in QUESTIONS[question]:
                 runs = read(path)
                 wanted = [dataset, owners], arm, seed
@@ -87,13 +101,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("question", choices=QUESTIONS)
     parser.add_argument("--seeds", default="100,101")
+    parser.add_argument("--datasets", default=",".join(dataset for dataset, _ in CELLS))
     parser.add_argument("--out", type=Path, help="the file of runs")
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     if min(seeds) < 100:
         parser.error("seeds below 100 are those of results; choose on others")
     path = given.out or ROOT / "docs" / "results" / f"choose-{given.question}.json"
-    measure(path, given.question, seeds)
+    cells = [cell for cell in CELLS if cell[0] in given.datasets.split(",")]
+    measure(path, given.question, seeds, cells)
     print("\n".join(table(read(path), given.question)))
 
 

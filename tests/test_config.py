@@ -100,7 +100,7 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
         "rounds_c": 50, "local_epochs": 1, "small_epochs": 1, "batch_size": 64, "min_steps": 1,
         "fanouts": (5, 5), "eta": 1e-3, "cooling": 0.0,
         "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
-        "class_weights": "none",
+        "self_training": 0.0, "class_weights": "none",
         "weighting": "owners", "aggregate": "mean", "selection": "last", "patience": 0,
     }  # fmt: skip
     assert config.evaluation.inference == "sampled"

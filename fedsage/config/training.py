@@ -133,6 +133,12 @@ class ClassifierConfig(Section):
     moments: Literal["own", "reset", "averaged"] = Field(
         "averaged", description="what happens to the optimizer's state between rounds"
     )
+    self_training: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="also train on nodes whose class is this sure, e.g. 0.8; 0: only on labels",
+    )
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: rare classes weigh as much as frequent ones"
     )

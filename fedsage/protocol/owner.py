@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 
 from fedsage.config import Config
@@ -20,6 +21,7 @@ from fedsage.models.backbone import new_model, query
 from fedsage.models.losses import ClassWeights
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
+from fedsage.models.self_training import NO_GUESSES, Guesses, guesses, has_begun
 from fedsage.models.train import LocalTerm, train_epoch
 from fedsage.protocol.guard import (
     form_of_update,
@@ -105,6 +107,7 @@ class DataOwner:
         self.remembered: Parameters = {}  # by mending, for nodes that come after the run
         self.class_weights: ClassWeights | None = None  # if all classes weigh the same
         self.term: LocalTerm | None = None  # what a method adds to each step
+        self.guessed = NO_GUESSES  # that the last round trained on
         self.foreign = False  # whether φ may not come from sums, as far as it can tell
         self.tested = False
         self.fewest = 0  # nodes; it counts no answers for fewer
@@ -150,10 +153,13 @@ class DataOwner:
         """
         how, loss = self.config.classifier.at(ask.round), 0.0
         self.updates += 1
+        self.guessed = self.guesses(ask)
+        nodes = np.concatenate([self.split.train, self.guessed.nodes])
+        graphs = {name: self.guessed.on(one) for name, one in self.trained_on(ask.t).items()}
         for epoch in range(self.epochs):
-            for name, graph in self.trained_on(ask.t).items():
+            for name, graph in graphs.items():
                 stream = generator(self.seed, name, self.id, ask.t, epoch)
-                given = self.split.train, how, stream, self.class_weights, self.term
+                given = nodes, how, stream, self.class_weights, self.term
                 loss = train_epoch(self.model, self.optimizer, graph, *given)
         averaged = how.moments == "averaged" and in_full(self.config)
         return ClassifierUpdate(
@@ -206,6 +212,17 @@ class DataOwner:
         few = len(self.split.test) < self.fewest
         return NO_HITS if told or few or self.foreign else self.hits(self.split.test)
 
+    def guesses(self, ask: Ask) -> Guesses:
+        """Answers of the shared classifier that this round trains on as if they were labels."""
+        how = self.config.classifier
+        if not how.self_training or not has_begun(ask.round, how.rounds_c):
+            return NO_GUESSES
+        everyone = np.arange(self.graph.num_nodes)
+        views = [graph for graph in (self.graph, self.mended) if graph is not None]
+        answers = torch.stack([self.answers(graph, everyone) for graph in views]).mean(dim=0)
+        stream = generator(self.seed, "guesses", self.id, ask.t)
+        return guesses(answers, self.split.train, how.self_training, stream)
+
     def trained_on(self, t: int) -> dict[str, Graph]:
         """The graphs that an epoch of round t trains on, by the name of their stream."""
         plain = {"local_update_c": self.graph}
@@ -223,19 +240,18 @@ class DataOwner:
         return self.plan.weights.get(self.id, float(len(self.split.train)))
 
     def steps(self, t: int) -> int:
-        """How many steps the optimizer takes in round ``t``."""
-        return self.epochs * len(self.trained_on(t)) * self.batches
+        """How many steps the optimizer took in round ``t``, the last one."""
+        nodes = len(self.split.train) + len(self.guessed.nodes)
+        return self.epochs * len(self.trained_on(t)) * self.batches(nodes)
 
-    @property
-    def batches(self) -> int:
-        """How many steps the optimizer takes in an epoch on one graph."""
-        nodes = len(self.split.train)
+    def batches(self, nodes: int) -> int:
+        """How many steps the optimizer takes in an epoch over so many nodes."""
         return -(-nodes // self.config.classifier.batch_for(nodes))
 
     @property
     def epochs(self) -> int:
-        """How many epochs there are in a round: more if each is a single step."""
-        return self.config.classifier.epochs(self.batches)
+        """How many epochs there are in a round: more if its own labels fit into one step."""
+        return self.config.classifier.epochs(self.batches(len(self.split.train)))
 
     def hits(self, nodes: NodeIds) -> Hits:
         """How many of ``nodes`` the classifier gets right on G_i, on G'_i, and by both."""

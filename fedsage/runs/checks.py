@@ -172,6 +172,7 @@ def check_private(config: Config, way: Way) -> None:
         "model.backbone": (config.model.backbone, "linear"),
         "classifier.class_weights": (config.classifier.class_weights, "none"),
         "classifier.aggregate": (config.classifier.aggregate, "mean"),
+        "classifier.self_training": (config.classifier.self_training, 0),
         "data.features": (config.data.features, "raw"),
         "run.start_from": (config.run.start_from, ""),
         "evaluation.inference": (config.evaluation.inference, "full"),

@@ -179,6 +179,7 @@ def test_weights_of_another_size_are_refused(graph, owners):
         ("fedsage+classes", {}, "tells what no noise covers"),
         ("fedsage+links", {}, "'links' tells what no noise covers.* or --privacy sums"),
         ("fedsage", {"model": {"backbone": "gcn"}}, "needs 'linear'"),
+        ("fedsage", {"classifier": {"self_training": 0.8}}, "self_training is '0.8'"),
         ("fedsage", {"classifier": {"class_weights": "balanced"}}, "needs 'none'"),
     ],
 )

@@ -1,0 +1,119 @@
+"""Sure answers count as labels: whose they are, how many, and that no hidden label does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedsage.graph.arrays import frozen
+from fedsage.graph.graph import Graph
+from fedsage.graph.partition import Partition
+from fedsage.models.parameters import parameters_of
+from fedsage.models.self_training import NO_GUESSES, guesses, has_begun
+from fedsage.protocol.messages import Ask
+from fedsage.protocol.owner import DataOwner
+from fedsage.rng import generator
+from fedsage.runs.result import RunResult
+from tests.small import owners_of, small_setup
+
+LATE = Ask(2)  # of three rounds: guesses have begun
+
+
+def owner_with(graph: Graph, owners: Partition, **classifier: object) -> DataOwner:
+    how: dict[str, object] = {"rounds_c": 3, "batch_size": 16, "self_training": 0.4}
+    setup = small_setup(graph, owners, classifier=how | classifier)
+    return owners_of(setup)[0]
+
+
+@pytest.mark.parametrize("sureness", [0.1, 0.5, 0.9])
+def test_guesses_are_the_sure_answers_for_other_nodes(sureness: float) -> None:
+    draws = torch.Generator().manual_seed(3)
+    answers = (4 * torch.randn(30, 3, generator=draws)).log_softmax(dim=1)
+    train = np.arange(0, 30, 2)
+    expected = {}
+    for v in range(30):
+        shares = answers[v].exp().tolist()
+        if v not in train and max(shares) >= sureness:
+            expected[v] = shares.index(max(shares))
+    found = guesses(answers, train, sureness, generator(0, "g"))
+    assert dict(zip(found.nodes.tolist(), found.classes.tolist(), strict=True)) == expected
+
+
+def test_there_are_at_most_as_many_as_labels() -> None:
+    answers = torch.tensor([[9.0, 0.0]] * 40).log_softmax(dim=1)
+    found = [guesses(answers, np.arange(5), 0.5, generator(seed, "g")) for seed in range(20)]
+    assert {len(one.nodes) for one in found} == {5}
+    assert len({tuple(one.nodes.tolist()) for one in found}) > 1
+    assert min(int(one.nodes.min()) for one in found) == 5
+
+
+@pytest.mark.parametrize(
+    ("t", "rounds", "begun"), [(0, 10, False), (3, 10, False), (4, 10, True)]
+)
+def test_they_begin_after_two_fifths_of_the_rounds(t: int, rounds: int, begun: bool) -> None:
+    assert has_begun(t, rounds) is begun
+
+
+def test_labels_that_are_not_for_training_change_nothing(
+    graph: Graph, owners: Partition
+) -> None:
+    """From other nodes it learns what the classifier answers, never what they are."""
+
+    def trained(relabelled: bool) -> dict[str, torch.Tensor]:
+        owner = owner_with(graph, owners)
+        if relabelled:
+            y = owner.graph.y.copy()
+            others = np.setdiff1d(np.arange(len(y)), owner.split.train)
+            y[others] = (y[others] + 1) % graph.num_classes
+            owner.graph = replace(owner.graph, y=frozen(y))
+        owner.local_update_c(LATE)
+        assert len(owner.guessed.nodes)
+        return parameters_of(owner.model)
+
+    true, other = trained(False), trained(True)
+    assert all(torch.equal(true[name], other[name]) for name in true)
+
+
+def test_they_change_what_is_learned_once_they_have_begun(
+    graph: Graph, owners: Partition
+) -> None:
+    def trained(self_training: float, t: int) -> dict[str, torch.Tensor]:
+        owner = owner_with(graph, owners, self_training=self_training)
+        owner.local_update_c(Ask(t))
+        return parameters_of(owner.model)
+
+    for t, alike in ((0, True), (2, False)):
+        pairs = zip(trained(0.4, t).values(), trained(0.0, t).values(), strict=True)
+        assert all(torch.equal(*pair) for pair in pairs) is alike
+
+
+@pytest.mark.parametrize("kernel", ["torch", "fused"])
+def test_the_optimizer_takes_the_steps_that_an_owner_reports(
+    graph: Graph, owners: Partition, kernel: str
+) -> None:
+    how = {"rounds_c": 3, "batch_size": 4, "self_training": 0.4}
+    setup = small_setup(graph, owners, classifier=how, run={"kernel": kernel})
+    owner = owners_of(setup)[0]
+    owner.local_update_c(LATE)
+    count = {int(state["step"]) for state in owner.optimizer.state.values()}
+    assert count == {owner.steps(LATE.t)}
+    assert owner.steps(LATE.t) > owner.batches(len(owner.split.train))
+
+
+def test_a_graph_without_guesses_stays_as_it_is(graph: Graph) -> None:
+    assert NO_GUESSES.on(graph) is graph
+
+
+@pytest.mark.parametrize("way", ["none", "copy"])
+def test_hidden_sums_give_the_same_model(train: Callable[..., RunResult], way: str) -> None:
+    how = {"self_training": 0.4, "rounds_c": 4}
+    shown, hidden = (
+        train(f"fedsage+{way}" if way != "none" else "fedsage", classifier=how,
+              traffic={"how": "low-rank"}, privacy={"level": level})
+        for level in ("open", "sums")
+    )  # fmt: skip
+    assert shown.record.model_sha256 == hidden.record.model_sha256

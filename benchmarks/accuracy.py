@@ -9,7 +9,7 @@ Seeds below 100 were not used to choose anything here; ``choose_preset.py`` choo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedsage.paper import paper_values
 from fedsage.runs.execute import run_config
 
 KEPT = ROOT / "docs" / "results" / "accuracy.json"
+CONSTANT = KEPT.with_name("accuracy-constant-rate.json")  # before the rate fell, 2026-11-18
 METHODS = ("fedsage+", "fedsage", "globsage", "locsage")
 SHOWN = ("locsage", "fedsage", "fedsage+", "globsage")
 Run = dict[str, Any]
@@ -121,11 +122,10 @@ def full(runs: Sequence[Run]) -> Iterator[str]:
     yield from markdown(columns, rows)
 
 
-def gained(runs: Sequence[Run], before: Sequence[Run]) -> Iterator[str]:
-    """FedSage+ beside features as they are, seed by seed, in points.
-
-    Where features stay as they are, the model is the same.
-    """
+def gained(
+    runs: Sequence[Run], before: Sequence[Run], same_model: Callable[[Run], bool]
+) -> Iterator[str]:
+    """FedSage+ beside earlier runs, seed by seed, in points; zero if the model is the same."""
     columns = ("dataset", "M", "owners", "form", "global", "local", "seeds")
     rows: list[tuple[str, ...]] = []
     means: dict[str, list[list[float]]] = {"louvain": [], "random": []}
@@ -134,11 +134,12 @@ def gained(runs: Sequence[Run], before: Sequence[Run]) -> Iterator[str]:
         pairs = paired_by_seed(mine, [r for r in before if tuple(r["cell"]) == cell])
         if not pairs:
             continue
-        form = pairs[0][0]["features"]
+        run = pairs[0][0]
         gains = [gains_of(pairs, where) for where in ("global", "local")]
-        means[cell[2]].append([gain.mean() * (form != "raw") for gain in gains])
-        words = ["0", "0"] if form == "raw" else [gain_text(gain) for gain in gains]
-        rows.append((NAMES[cell[0]], str(cell[1]), cell[2], form, *words, str(len(pairs))))
+        means[cell[2]].append([gain.mean() * (not same_model(run)) for gain in gains])
+        words = ["0", "0"] if same_model(run) else [gain_text(gain) for gain in gains]
+        first = (NAMES[cell[0]], str(cell[1]), cell[2], run["features"])
+        rows.append((*first, *words, str(len(pairs))))
     for kind, found in means.items():
         if found:
             both = [f"**{column.mean():+.2f}**" for column in np.array(found).T]
@@ -153,7 +154,8 @@ def gain_text(gain: np.ndarray) -> str:
 
 def write_tables(runs: Sequence[Run], root: Path) -> None:
     """Put the tables where they are shown; the small one once it is complete."""
-    before = [run for run in read(root / FILE.relative_to(ROOT)) if run["arm"] == "best"]
+    constant = read(root / CONSTANT.relative_to(ROOT))
+    raw = [run for run in read(root / FILE.relative_to(ROOT)) if run["arm"] == "best"]
     complete = all(
         len(values(runs, (dataset, 3, "louvain"), method, "global")) > 1
         for dataset in DATASETS
@@ -164,7 +166,12 @@ def write_tables(runs: Sequence[Run], root: Path) -> None:
     page = root / "docs" / "results.md"
     page.write_text(between_marks(page.read_text(), "accuracy", full(runs)))
     page = root / "docs" / "features.md"
-    page.write_text(between_marks(page.read_text(), "gained", gained(runs, before)))
+    lines = gained(constant, raw, lambda run: run["features"] == "raw")
+    page.write_text(between_marks(page.read_text(), "gained", lines))
+    plus = [run for run in constant if run["method"] == "fedsage+"]
+    page = root / "docs" / "tuning.md"
+    lines = gained(runs, plus, lambda run: False)
+    page.write_text(between_marks(page.read_text(), "cooled", lines))
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from fedsage.machine import commit, machine, versions
 from fedsage.presets import Settings, overlaid
 from fedsage.runs.execute import run_config
 
+GLOB: Settings = {"run": {"method": "globsage"}}
 FEW: Settings = {"data": {"partition": "metis", "train": 0.2, "val": 0.4}}
 QUESTIONS: dict[str, dict[str, Settings]] = {
     "features": {
@@ -34,10 +35,22 @@ QUESTIONS: dict[str, dict[str, Settings]] = {
         "graphsage": {"model": {"backbone": "graphsage"}},
         "mix, share .3": {"model": {"backbone": "mix", "share": 0.3}},
         "mix, share .5": {"model": {"backbone": "mix", "share": 0.5}},
-        "ensemble of 3": {"model": {"backbone": "ensemble"}},
+    },
+    "ensemble": {
+        "one": {},
+        **{
+            f"{count}": {"model": {"backbone": "ensemble", "ensemble": count}}
+            for count in (2, 3)
+        },
     },
     "cooling": {
         f"cooling {share:g}": {"classifier": {"cooling": share}} for share in (0.0, 0.5, 1.0)
+    },
+    "globsage": {
+        f"η = {eta:g}, cooling {share:g}": overlaid(
+            GLOB, {"classifier": {"eta": eta, "cooling": share}}
+        )
+        for eta, share in ((3e-3, 0.5), (3e-3, 1.0), (1e-3, 0.5), (1e-3, 1.0), (2e-3, 1.0))
     },
     "self-training": {
         "labels alone": FEW,
@@ -81,11 +94,12 @@ def measure(
 
 def table(runs: Sequence[dict[str, Any]], question: str) -> Iterator[str]:
     """A line for each arm: the mean over seeds on the whole graph and at the owners."""
-    columns = [question, *(f"{NAMES[dataset]}, M = {owners}" for dataset, owners in CELLS)]
+    cells = sorted({(run["cell"][0], run["cell"][1]) for run in runs}, key=place)
+    columns = [question, *(f"{NAMES[dataset]}, M = {owners}" for dataset, owners in cells)]
     rows = []
     for arm in QUESTIONS[question]:
         row = [arm]
-        for cell in CELLS:
+        for cell in cells:
             mine = [r for r in runs if (r["cell"], r["arm"]) == (list(cell), arm)]
             both = [
                 f"{np.mean([r['validation'][where] for r in mine]):.4f}" if mine else "–"
@@ -96,19 +110,32 @@ def table(runs: Sequence[dict[str, Any]], question: str) -> Iterator[str]:
     yield from markdown(columns, rows)
 
 
+def place(cell: tuple[str, int]) -> tuple[int, int]:
+    """Where a cell stands in the table."""
+    return list(NAMES).index(cell[0]), cell[1]
+
+
+def cell_of(name: str) -> tuple[str, int]:
+    """A dataset and a number of owners, written ``cora:10``."""
+    dataset, _, owners = name.partition(":")
+    return dataset, int(owners)
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("question", choices=QUESTIONS)
     parser.add_argument("--seeds", default="100,101")
-    parser.add_argument("--datasets", default=",".join(dataset for dataset, _ in CELLS))
+    parser.add_argument(
+        "--cells", default=",".join(f"{name}:{owners}" for name, owners in CELLS)
+    )
     parser.add_argument("--out", type=Path, help="the file of runs")
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     if min(seeds) < 100:
         parser.error("seeds below 100 are those of results; choose on others")
     path = given.out or ROOT / "docs" / "results" / f"choose-{given.question}.json"
-    cells = [cell for cell in CELLS if cell[0] in given.datasets.split(",")]
+    cells = [cell_of(name) for name in given.cells.split(",")]
     measure(path, given.question, seeds, cells)
     print("\n".join(table(read(path), given.question)))
 

@@ -100,7 +100,7 @@ def ours(dataset: str, owners: int, seed: int, method: str) -> dict[str, float]:
     asked = [
         sys.executable,
         "-m",
-        "fedsage.cli.main",
+        "fedsage",
         "run",
         *where,
         "--method",

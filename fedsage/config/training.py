@@ -137,7 +137,8 @@ class ClassifierConfig(Section):
         0.0,
         ge=0,
         le=1,
-        description="also train on nodes whose class is this sure, e.g. 0.8; 0: only on labels",
+        description="owners with labels for less than a third of their nodes also train on "
+        "nodes whose class is this sure, e.g. 0.8; 0: only on labels",
     )
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: rare classes weigh as much as frequent ones"

@@ -12,7 +12,9 @@ from fedsage.models.parameters import Logits
 from fedsage.rng import Stream
 from fedsage.shapes import NodeIds, NodeLabels
 
+FEW = 1 / 3  # the share of labelled nodes from which labels are enough by themselves
 BEGIN = 0.4  # the share of the rounds before: the first sure answers are too often wrong
+ASKED = 10  # for each label at most, so that a round on a large graph stays a short one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,22 +36,35 @@ class Guesses:
 NO_GUESSES = Guesses(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
+def labels_are_few(labels: int, nodes: int) -> bool:
+    """Whether so many labels for so many nodes leave something to gain."""
+    return 0 < labels < FEW * nodes
+
+
 def has_begun(t: int, rounds_c: int) -> bool:
     """Whether answers count in round ``t``."""
     return t >= BEGIN * rounds_c
 
 
-def guesses(answers: Logits, train: NodeIds, sureness: float, stream: Stream) -> Guesses:
-    """The answers for other nodes than ``train`` that are at least that sure.
+def candidates(num_nodes: int, train: NodeIds, stream: Stream) -> NodeIds:
+    """The nodes without a training label that are asked about: all of them, or some."""
+    others = np.ones(num_nodes, dtype=bool)
+    others[train] = False
+    return np.sort(stream.permutation(np.flatnonzero(others))[: ASKED * len(train)])
+
+
+def guesses(
+    nodes: NodeIds, answers: Logits, most: int, sureness: float, stream: Stream
+) -> Guesses:
+    """The answers that are at least that sure.
 
     Args:
-        answers: The logarithm of each class's probability, for every node.
-        train: The training nodes; there are at most as many guesses.
+        nodes: Who was asked about.
+        answers: The logarithm of each class's probability, for each of them.
+        most: How many guesses there may be.
         sureness: The least probability of the class.
-        stream: Draws among the nodes, if there are more.
+        stream: Draws among the sure ones, if there are more.
     """
     sure, classes = answers.exp().max(dim=1)
-    found = sure.numpy() >= sureness
-    found[train] = False
-    nodes = np.sort(stream.permutation(np.flatnonzero(found))[: len(train)])
-    return Guesses(nodes, classes.numpy()[nodes])
+    found = np.sort(stream.permutation(np.flatnonzero(sure.numpy() >= sureness))[:most])
+    return Guesses(nodes[found], classes.numpy()[found])

@@ -21,7 +21,14 @@ from fedsage.models.backbone import new_model, query
 from fedsage.models.losses import ClassWeights
 from fedsage.models.optimizer import load_moments, make_optimizer, moments_of
 from fedsage.models.parameters import Logits, Parameters, load_parameters, parameters_of
-from fedsage.models.self_training import NO_GUESSES, Guesses, guesses, has_begun
+from fedsage.models.self_training import (
+    NO_GUESSES,
+    Guesses,
+    candidates,
+    guesses,
+    has_begun,
+    labels_are_few,
+)
 from fedsage.models.train import LocalTerm, train_epoch
 from fedsage.protocol.guard import (
     form_of_update,
@@ -214,14 +221,15 @@ class DataOwner:
 
     def guesses(self, ask: Ask) -> Guesses:
         """Answers of the shared classifier that this round trains on as if they were labels."""
-        how = self.config.classifier
-        if not how.self_training or not has_begun(ask.round, how.rounds_c):
+        how, train, count = self.config.classifier, self.split.train, self.graph.num_nodes
+        wanted = how.self_training and labels_are_few(len(train), count)
+        if not wanted or not has_begun(ask.round, how.rounds_c):
             return NO_GUESSES
-        everyone = np.arange(self.graph.num_nodes)
-        views = [graph for graph in (self.graph, self.mended) if graph is not None]
-        answers = torch.stack([self.answers(graph, everyone) for graph in views]).mean(dim=0)
         stream = generator(self.seed, "guesses", self.id, ask.t)
-        return guesses(answers, self.split.train, how.self_training, stream)
+        nodes = candidates(count, train, stream)
+        views = [graph for graph in (self.graph, self.mended) if graph is not None]
+        answers = torch.stack([self.answers(graph, nodes) for graph in views]).mean(dim=0)
+        return guesses(nodes, answers, len(train), how.self_training, stream)
 
     def trained_on(self, t: int) -> dict[str, Graph]:
         """The graphs that an epoch of round t trains on, by the name of their stream."""

@@ -21,6 +21,7 @@ Topology: TypeAlias = Literal["federated", "alone", "whole"]
 AS_SET = "as mend.how says"
 PLUS = "fedsage+"  # a way of mending may follow
 ETAS = {"classifier.eta": (3e-3, 1e-2, 1e-3)}  # what every method may try; the first is usual
+ETAS_WHOLE = {"classifier.eta_whole": (1e-3, 3e-3, 1e-2)}
 
 
 @runtime_checkable
@@ -240,7 +241,10 @@ for registered, about in (
         Method("locsage+", topology="alone", mends="neighgen"),
         "LocSage+: every owner on its own, mended by its own NeighGen.",
     ),
-    (Method("globsage", topology="whole"), "GlobSage: one owner holds the whole graph."),
+    (
+        Method("globsage", topology="whole", search=ETAS_WHOLE),
+        "GlobSage: one owner holds the whole graph.",
+    ),
     (Method("oracle", mends="oracle"), "FedSage on graphs with their true missing links."),
 ):
     METHODS.add(registered.name, registered, about)

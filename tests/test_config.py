@@ -98,7 +98,7 @@ def test_the_preset_paper_is_pinned_to_the_paper() -> None:
     }  # fmt: skip
     assert config.classifier.model_dump() == {
         "rounds_c": 50, "local_epochs": 1, "small_epochs": 1, "batch_size": 64, "min_steps": 1,
-        "fanouts": (5, 5), "eta": 1e-3, "cooling": 0.0,
+        "fanouts": (5, 5), "eta": 1e-3, "eta_whole": 0.0, "cooling": 0.0,
         "optimizer": "adam", "weight_decay": 0.0, "moments": "averaged",
         "self_training": 0.0, "class_weights": "none",
         "weighting": "owners", "aggregate": "mean", "selection": "last", "patience": 0,

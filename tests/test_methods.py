@@ -112,6 +112,18 @@ def test_one_owner_of_the_whole_graph_may_have_more_nodes_than_any_other(graph: 
     assert counted > max(owner.nodes for owner in found.record.per_owner)
 
 
+def test_only_globsage_has_a_learning_rate_of_its_own(graph: Graph, owners: Partition) -> None:
+    def model(method: str, **etas: float) -> str:
+        settings = {"classifier": {"rounds_c": 2, **etas}}
+        found = run(owners, method, preset="paper", evaluate_on=graph, settings=settings)
+        return found.record.model_sha256
+
+    for method, has_one in (("globsage", True), ("locsage", False), ("fedsage", False)):
+        usual, asked = model(method, eta=0.002), model(method, eta=0.02, eta_whole=0.002)
+        assert (usual == asked) is has_one, method
+        assert model(method, eta=0.002, eta_whole=0) == usual
+
+
 def test_without_the_whole_graph_there_is_no_global_accuracy(owners: Partition) -> None:
     settings = {"classifier": {"rounds_c": 1}}
     assert run(owners, "fedsage", settings=settings).accuracy["global"] is None

@@ -20,7 +20,8 @@ PATIENCE, ROUNDS = 3, 40
 
 
 def settings(selection: str = "validation", how: str = "full", **more: Any) -> dict[str, Any]:
-    classifier = {"rounds_c": ROUNDS, "selection": selection, "patience": PATIENCE} | more
+    classifier = {"rounds_c": ROUNDS, "selection": selection, "patience": PATIENCE}
+    classifier |= {"cooling": 0.0} | more  # the rate does not depend on when the end would be
     return {"classifier": classifier, "traffic": {"how": how}, "model": {"dropout": 0.0}}
 
 

@@ -125,6 +125,9 @@ class ClassifierConfig(Section):
     )
     fanouts: tuple[Draw, ...] = Field((5, 5), description="neighbors drawn, for each layer")
     eta: Rate = Field(1e-3, description="learning rate")
+    eta_whole: float = Field(
+        0.0, ge=0, le=1000, description="learning rate of GlobSage; 0: the same as of others"
+    )
     cooling: float = Field(
         0.0, ge=0, le=1, description="share of the rounds, at the end, in which η falls to zero"
     )

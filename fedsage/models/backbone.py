@@ -126,6 +126,12 @@ class Backbone(nn.Module):
         """
         return None
 
+    def apart(
+        self, generator: np.random.Generator
+    ) -> Sequence[tuple[Backbone, np.random.Generator]]:
+        """The parts that can be trained one after the other, with what they draw from."""
+        return [(self, generator)]
+
     def uncompiled(self) -> str | None:
         """What there is no compiled code for, or None."""
         return f"backbone '{self.shape.model.backbone}'"

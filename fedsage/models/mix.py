@@ -49,6 +49,10 @@ class Regression(Backbone):
             return own
         return propagated(own, edges, self.shape.model.teleport, self.shape.model.steps)
 
+    def uncompiled(self) -> str | None:
+        """GPUs."""
+        return None if self.device.type == "cpu" else f"device '{self.device}'"
+
     def compiled_epoch(
         self,
         optimizer: torch.optim.Optimizer,

@@ -7,14 +7,12 @@ fewer than any of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
 from fedsage.graph.sampling import Hop
 from fedsage.models.backbone import Backbone, Shape, backbone
@@ -25,10 +23,7 @@ from fedsage.shapes import Array, NodeIds
 
 
 class Team(Backbone):
-    """Classifiers that share batches, neighborhoods and dropout, but no weights.
-
-    So the steps of one, then of the next, give what steps of all together do.
-    """
+    """Classifiers that share no weights, each with draws of its own."""
 
     @property
     def members(self) -> Sequence[Backbone]:
@@ -66,8 +61,7 @@ class Team(Backbone):
 
     def on_graph(self, graph: Graph, nodes: NodeIds | None = None) -> Logits:
         """The answers from all neighbors, mixed."""
-        for member in self.members:
-            member.kernel = self.kernel if member.uncompiled() is None else "torch"
+        self.tell_members()
         return self.mixed([one.on_graph(graph, nodes) for one in self.members])
 
     def on_mended(
@@ -91,36 +85,36 @@ class Team(Backbone):
         """The sum of the losses."""
         seen = {True: (rows, hops), False: (rows[: len(y)], ())}  # with and without links
         given = [seen[member.trains_on_links] for member in self.members]
-        streams = same_draws(generator, len(self.members))
+        streams = own_draws(generator, len(self.members))
         losses = [
             member.batch_loss(*inputs, y, weights, stream)
             for member, inputs, stream in zip(self.members, given, streams, strict=True)
         ]
         return torch.stack(losses).sum()
 
+    def apart(
+        self, generator: np.random.Generator
+    ) -> Sequence[tuple[Backbone, np.random.Generator]]:
+        """Every member, with its draws: steps of one, then of the next."""
+        self.tell_members()
+        return list(zip(self.members, own_draws(generator, len(self.members)), strict=True))
+
+    def tell_members(self) -> None:
+        """Let each use the kernel that was chosen for all, if it can."""
+        for member in self.members:
+            member.kernel = self.kernel if member.uncompiled() is None else "torch"
+
     def uncompiled(self) -> str | None:
-        """As for the first."""
-        return self.members[0].uncompiled()
-
-    def compiled_epoch(
-        self,
-        optimizer: torch.optim.Optimizer,
-        graph: Graph,
-        order: NodeIds,
-        classifier: ClassifierConfig,
-        generator: np.random.Generator,
-    ) -> float:
-        """``torch_epoch`` by compiled code: all batches of one, then the same of the next."""
-        streams = same_draws(generator, len(self.members))
-        return sum(
-            member.compiled_epoch(optimizer, graph, order, classifier, stream)
-            for member, stream in zip(self.members, streams, strict=True)
-        )
+        """The first thing that a member has no compiled code for."""
+        reasons = (member.uncompiled() for member in self.members)
+        return next((reason for reason in reasons if reason), None)
 
 
-def same_draws(generator: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """As many streams with the same draws; the first is the one that goes on."""
-    return [generator, *(deepcopy(generator) for _ in range(count - 1))]
+def own_draws(generator: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """As many streams that have nothing in common; the first is the one that goes on."""
+    bits = generator.bit_generator
+    assert isinstance(bits, np.random.PCG64)  # as all our streams are
+    return [generator, *(np.random.Generator(bits.jumped(k)) for k in range(1, count))]
 
 
 @backbone("ensemble")

@@ -69,12 +69,20 @@ def train_epoch(
     the same formulas; they differ by rounding. There is no compiled code for weights of classes
     or links, nor for a term of a method's own.
     """
-    plain = class_weights is None and term is None and graph.weights is None
-    if model.chosen_kernel == "fused" and plain:
-        order = nodes[generator.permutation(len(nodes))]
-        return model.compiled_epoch(optimizer, graph, order, classifier, generator)
-    given = graph, nodes, classifier, generator, class_weights, term
-    return torch_epoch(model, optimizer, *given)
+    if term:
+        return torch_epoch(
+            model, optimizer, graph, nodes, classifier, generator, class_weights, term
+        )
+    plain = class_weights is None and graph.weights is None
+    loss = 0.0
+    for part, stream in model.apart(generator):
+        if part.chosen_kernel == "fused" and plain:
+            order = nodes[stream.permutation(len(nodes))]
+            loss += part.compiled_epoch(optimizer, graph, order, classifier, stream)
+        else:
+            given = graph, nodes, classifier, stream, class_weights
+            loss += torch_epoch(part, optimizer, *given)
+    return loss
 
 
 def torch_epoch(

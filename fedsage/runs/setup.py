@@ -17,7 +17,7 @@ from fedsage.graph.partition import Partition, with_splits
 from fedsage.graph.split import Split
 from fedsage.graph.stress import stressed
 from fedsage.mending.way import WAYS, Way
-from fedsage.methods import Method, find_method
+from fedsage.methods import Method, Topology, find_method
 from fedsage.models.backbone import BACKBONES
 from fedsage.protocol.changes.owner import local_change_c
 from fedsage.protocol.class_weights import count_classes
@@ -109,7 +109,7 @@ def prepare(
     first = owners.subgraphs[0]
     held = [graph] if graph and chosen.topology == "whole" else owners.subgraphs
     sizes = [one.num_nodes for one in held]
-    agreed = config if chosen.topology == "federated" else alone(config)
+    agreed = config if chosen.topology == "federated" else alone(config, chosen.topology)
     plan = plan_of(agreed, chosen, way, first.num_features, first.num_classes, sizes)
     way.check(plan)
     notes: tuple[str, ...] = ()
@@ -127,9 +127,15 @@ def own_seeds(seed: int, secrets: Sequence[str], owners: int) -> list[int]:
     return [with_secret(seed, secret) for secret in secrets or [""] * owners]
 
 
-def alone(config: Config) -> Config:
-    """The same for owners who train by themselves: nothing is averaged, nothing travels."""
-    classifier = config.classifier.model_copy(update={"moments": "own"})
+def alone(config: Config, topology: Topology) -> Config:
+    """The same for owners who train by themselves: nothing is averaged, nothing travels.
+
+    The one owner of the whole graph takes as many steps as all others together, so that it may
+    have a learning rate of its own.
+    """
+    how = config.classifier
+    eta = how.eta_whole if topology == "whole" else 0.0
+    classifier = how.model_copy(update={"moments": "own", "eta": eta or how.eta})
     own = {"classifier": classifier, "traffic": TrafficConfig(), "privacy": PrivacyConfig()}
     return config.model_copy(update=own)
 

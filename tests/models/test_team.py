@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedsage.config import Kernel
+from fedsage.config import ClassifierConfig, Kernel
 from fedsage.graph.graph import Graph
 from fedsage.models.backbone import new_model
 from fedsage.models.graphsage import GraphSage
-from fedsage.models.parameters import parameters_of
-from fedsage.models.team import Ensemble, same_draws
+from fedsage.models.optimizer import make_optimizer
+from fedsage.models.parameters import load_parameters, parameters_of
+from fedsage.models.team import Ensemble, own_draws
+from fedsage.models.train import train_epoch
 from fedsage.rng import generator
 from fedsage.runs.result import RunResult
 from tests.models.conftest import shape_of
@@ -66,13 +68,43 @@ def test_an_ensemble_of_one_answers_as_it_does(graph: Graph) -> None:
     torch.testing.assert_close(one.on_graph(graph), expected)
 
 
-def test_all_streams_draw_the_same_and_the_first_goes_on() -> None:
-    stream = generator(0, "a")
-    first, second, third = same_draws(stream, 3)
+def test_each_draws_for_itself_and_the_first_goes_on() -> None:
+    stream, alone = generator(0, "a"), generator(0, "a")
+    first, second, third = own_draws(stream, 3)
     assert first is stream
-    drawn = [one.random(4).tolist() for one in (second, third, first)]
-    assert drawn[0] == drawn[1] == drawn[2]
-    assert stream.random() == second.random() == third.random()
+    drawn = [one.random(4).tolist() for one in (first, second, third)]
+    assert drawn[0] == alone.random(4).tolist()
+    assert drawn[1] != drawn[0] != drawn[2] != drawn[1]
+
+
+@pytest.mark.parametrize("kernel", ["fused", "torch"])
+def test_alike_at_the_start_they_still_learn_different_things(
+    graph: Graph, kernel: Kernel
+) -> None:
+    """Other batches, neighbors and dropout: what makes their mistakes differ."""
+    model = new_model(
+        shape_of(graph, backbone="ensemble", ensemble=2), generator(0, "phi"), kernel=kernel
+    )
+    assert isinstance(model, Ensemble)
+    first, second = model.members
+    load_parameters(second, parameters_of(first))
+    how = ClassifierConfig(batch_size=16, eta=0.01)
+    steps = make_optimizer(model, how.optimizer, how.eta, how.weight_decay)
+    train_epoch(model, steps, graph, np.arange(40), how, generator(0, "epoch"))
+    assert not torch.equal(first.head.weight, second.head.weight)  # type: ignore[union-attr]
+
+
+def test_a_method_s_term_trains_all_of_them(
+    train: Callable[..., RunResult],
+) -> None:
+    """FedProx works on the weights of the whole ensemble."""
+    result = train("fedprox", model={"backbone": "ensemble", "ensemble": 2})
+    module = result.model.module()
+    assert isinstance(module, Ensemble)
+    fresh = new_model(module.shape, generator(0, "phi"))
+    assert isinstance(fresh, Ensemble)
+    for now, before in zip(module.members, fresh.members, strict=True):
+        assert not torch.equal(now.head.weight, before.head.weight)  # type: ignore[union-attr]
 
 
 def test_embeddings_are_those_of_the_first(

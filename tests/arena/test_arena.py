@@ -56,8 +56,8 @@ def test_every_entrant_has_the_same_number_of_trials_and_begins_with_the_usual(
     assert len({json.dumps(point) for point in tried}) == 3
     for point in tried:  # each is a setting that the method really has
         Contest([], [], [], 1, SETTINGS).config(entrant(name), RING, "own", point, 0)
-        [(name, eta)] = [one for one in point.items() if one[0].startswith("classifier.eta")]
-        assert nested(point)["classifier"][name.removeprefix("classifier.")] == eta
+        [(key, eta)] = [one for one in point.items() if one[0].startswith("classifier.eta")]
+        assert nested(point)["classifier"][key.removeprefix("classifier.")] == eta
 
 
 def test_the_usual_values_of_a_search_are_those_of_its_method() -> None:

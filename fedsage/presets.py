@@ -18,7 +18,7 @@ PRIVATE: Settings = {
     "model": {
         "backbone": "linear", "widths": [2048], "steps": 5, "teleport": 0.25, "dropout": 0.0,
     },
-    "classifier": {"rounds_c": 40, "fanouts": [5], "selection": "last", "self_training": 0.0},
+    "classifier": {"rounds_c": 40, "fanouts": [5], "selection": "last"},
     "mend": {"how": "none", "queries": "plain"},
     "evaluation": {"inference": "full"},
     "data": {"features": "raw"},
@@ -34,7 +34,6 @@ PRESETS: dict[Preset, Settings] = {
             "eta": 3e-3,
             "eta_whole": 1e-3,
             "cooling": 0.5,
-            "self_training": 0.8,
             "weight_decay": 5e-4,
             "small_epochs": 4,
             "weighting": "nodes",

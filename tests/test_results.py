@@ -16,6 +16,8 @@ import fedsage as fs
 from fedsage.errors import optional
 from fedsage.runs import notebook
 
+pytestmark = pytest.mark.slow
+
 FEW: dict[str, Any] = {
     "classifier": {"rounds_c": 3, "eta": 0.03, "batch_size": 8},
     "model": {"widths": [16, 8]},
@@ -33,7 +35,6 @@ def comparison(graph: fs.Graph, owners: fs.Partition) -> fs.Comparison:
     return fs.compare(owners, methods, seeds=3, evaluate_on=graph, settings=FEW)
 
 
-@pytest.mark.slow
 def test_a_result_is_saved_and_loaded_with_all_its_settings(
     result: fs.RunResult, graph: fs.Graph, tmp_path: Path
 ) -> None:
@@ -66,7 +67,6 @@ def test_history_is_a_list_and_a_table(result: fs.RunResult) -> None:
     assert result.history._repr_html_().count("<tr>") == 4
 
 
-@pytest.mark.slow
 def test_differences_are_paired_by_seed_with_student_s_interval(
     comparison: fs.Comparison,
 ) -> None:
@@ -90,7 +90,6 @@ def test_differences_are_paired_by_seed_with_student_s_interval(
         comparison.differences("oracle")
 
 
-@pytest.mark.slow
 def test_a_comparison_is_a_table_of_methods_runs_or_differences(
     comparison: fs.Comparison,
 ) -> None:
@@ -114,7 +113,6 @@ def test_a_comparison_is_shown_as_a_table(comparison: fs.Comparison) -> None:
     assert comparison._repr_html_().count("<tr>") == 4
 
 
-@pytest.mark.slow
 def test_with_a_partition_owners_stay_and_with_a_graph_each_seed_cuts_anew(
     graph: fs.Graph, owners: fs.Partition
 ) -> None:
@@ -128,7 +126,6 @@ def test_with_a_partition_owners_stay_and_with_a_graph_each_seed_cuts_anew(
     assert anew[0].accuracy["global"] is not None
 
 
-@pytest.mark.slow
 def test_a_comparison_is_kept_in_a_folder_and_resumed(
     owners: fs.Partition, tmp_path: Path
 ) -> None:
@@ -142,7 +139,6 @@ def test_a_comparison_is_kept_in_a_folder_and_resumed(
     assert again.records == first.records and again.measure == "local"
 
 
-@pytest.mark.slow
 def test_what_cannot_be_compared_is_said(owners: fs.Partition, graph: fs.Graph) -> None:
     for given, words in (
         ({"methods": ["fedsagee"]}, "Did you mean 'fedsage'"),
@@ -165,7 +161,6 @@ def test_a_tracker_needs_a_folder(owners: fs.Partition, tmp_path: Path) -> None:
         fs.run(owners, "fedsage", settings=FEW, track=["tensorboard"])
 
 
-@pytest.mark.slow
 def test_progress_is_silent_in_scripts_and_shown_when_asked_for(
     owners: fs.Partition, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,7 +170,6 @@ def test_progress_is_silent_in_scripts_and_shown_when_asked_for(
     assert "fedsage, seed 0: 3/3 rounds" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_notebook_has_one_line_that_is_written_anew(
     owners: fs.Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_run_that_is_done_again_leaves_no_old_curve(fedsage: Call) -> None:  #
     assert [step for step, _ in curves["training/owner2/loss"]] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_user_s_own_loop_can_be_tracked(
     graph: Graph, owners: Partition, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def study(seeds: Sequence[int]) -> dict[str, Any]:
     return {"runs": runs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "bars"), [((0,), 0), ((0, 1), len(GAINS) * len(QUERIED))])
 def test_one_seed_has_no_error_bar(seeds: Sequence[int], bars: int, tmp_path: Path) -> None:
     from matplotlib import pyplot

@@ -18,6 +18,7 @@ from fedsage.runs.setup import prepare
 from tests.small import SMALL
 
 
+@pytest.mark.slow
 def test_owners_and_splits_are_ours(tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric")
     config = load_config(SMALL)

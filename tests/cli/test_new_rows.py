@@ -160,6 +160,7 @@ def test_surroundings_hold_all_that_an_answer_depends_on(graph: Graph) -> None:
     assert all(map(np.array_equal, symmetric(links, 62), (whole.indptr, whole.indices)))
 
 
+@pytest.mark.slow
 def test_links_of_new_rows_to_other_owners_are_looked_up_in_what_the_run_got(
     owners: Path, fedsage: Call
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_shell_offers_every_study() -> None:
     assert names_for_the_shell("table-m") == ["table-main"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None, reason="there is no bash here")
 def test_a_real_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
     program = tmp_path / "fedsage"

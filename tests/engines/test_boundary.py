@@ -25,6 +25,8 @@ from fedsage.protocol.owner import DataOwner
 from fedsage.protocol.wire import Message, encode, unpacked
 from tests.small import exchange_on, owners_of, small_setup, traffic_of, trained
 
+pytestmark = pytest.mark.slow
+
 WAYS = ("none", "neighgen", "shared", "copy", "classes", "subspace")
 UP = {"GenOffer", "GenGradients", "GenDone", "NeighGenUpdate", "Mended", "ClassifierUpdate",
       "Hits", "Sketch", "Change", "SketchSizes", "WholeSketch", "Offer", "Answers",

@@ -49,6 +49,7 @@ def test_the_spread_is_that_of_a_sample() -> None:
     assert mean_and_std([1.0]) == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_of_this_process_alone() -> None:
     """A child starts from its own memory, however much its parent held."""
     import subprocess

@@ -98,6 +98,7 @@ IDLE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_parties_that_only_wait_load_neither_torch_nor_numpy() -> None:
     pytest.importorskip("nvflare")
     names = ", ".join(f"fedsage.federation.{name}" for name in IDLE)

@@ -189,6 +189,7 @@ def test_a_run_that_was_stopped_again_and_again_goes_on_from_the_last_round(
     assert [line.loss for line in lines] == [line.loss for line in whole]
 
 
+@pytest.mark.slow
 def test_another_version_is_named_on_both_sides(sites: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"server has fedsage 2\.0, owner east has 1\.0"):
         serve(
@@ -365,6 +366,7 @@ def test_the_door_refuses_changes_that_do_not_fit(
     refuses(door, local_change_c, alter(fits), why, fits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_the_door_lets_out_one_form_alone(how: str, sites: Make, tmp_path: Path) -> None:
     """Who agreed to whole numbers does not send φ itself, and the other way round."""
@@ -401,6 +403,7 @@ def test_the_door_refuses_what_was_not_agreed(asked: Any, message: Any, door: Do
     assert door.asked("test_classifier") is DataOwner.test_classifier
 
 
+@pytest.mark.slow
 def test_a_question_that_cannot_be_read_is_not_answered(sites: Make, tmp_path: Path) -> None:
     engine = SiteEngine(sites())
     serve(config_for("fedsage"), engine, NAMES, "r", "1.0", tmp_path / "s", ignore_event)

@@ -26,6 +26,7 @@ def test_a_run_compiles_nothing_that_was_not_warmed_up(train: object) -> None:
     assert [len(one.signatures) for one in compiled] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_nobody_outside_goes_past_the_door() -> None:
     for source in PACKAGE.rglob("*.py"):
         if source.is_relative_to(KERNELS):

@@ -61,6 +61,7 @@ def after(
     return losses, parameters_of(trained), moments, float(stream.random())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     nodes=st.integers(4, 40),
@@ -194,6 +195,7 @@ def transposed(out, a, table):  # type: ignore[no-untyped-def]
         add_rows(out, k, None, a, k, a.shape[1], 0, a.shape[0], table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 31, 32, 40, 63, 64, 65, 107, 200])
 def test_sums_of_rows_are_products_at_any_width(width: int) -> None:
     draws = generator(width, "rows")

@@ -29,6 +29,7 @@ def model_for(graph: Graph, widths: tuple[int, ...] = (8, 4), head: str = "relu"
     return model
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     nodes=st.integers(4, 40),

@@ -194,6 +194,7 @@ def test_sums_of_more_nodes_than_there_are_owners_are_not_made(
     assert "links.at_least is 4, and 3 other owners take part" in caplog.text
 
 
+@pytest.mark.slow
 def test_links_that_nobody_knows_are_not_used(graph: Graph, parts: Partition) -> None:
     for owner in linked(graph, parts, share=0.0):
         assert not len(work(owner).held.ids)
@@ -203,6 +204,7 @@ def test_links_that_nobody_knows_are_not_used(graph: Graph, parts: Partition) ->
     assert 0.3 < count[0] / count[1] < 0.7
 
 
+@pytest.mark.slow
 def test_hashes_and_intersection_find_the_same(graph: Graph, parts: Partition) -> None:
     for one, other in zip(
         linked(graph, parts), linked(graph, parts, match="hashes"), strict=True
@@ -211,6 +213,7 @@ def test_hashes_and_intersection_find_the_same(graph: Graph, parts: Partition) -
         assert np.array_equal(work(one).held.means, work(other).held.means)
 
 
+@pytest.mark.slow
 def test_whose_node_it_is_need_not_be_known(graph: Graph, parts: Partition) -> None:
     setup = small_setup(graph, parts, "links")
     owners = owners_of(setup)
@@ -315,6 +318,7 @@ def test_a_server_in_the_middle_is_found_out(graph: Graph, parts: Partition) -> 
         by_links(exchange)
 
 
+@pytest.mark.slow
 def test_an_owner_lost_on_the_way_takes_its_rows_with_it(
     graph: Graph, parts: Partition
 ) -> None:
@@ -437,6 +441,7 @@ def test_who_tells_two_stories_gets_noise(graph: Graph, parts: Partition, step: 
     assert (np.delete(largest, some) <= 1).all()  # presence
 
 
+@pytest.mark.slow
 def test_a_node_is_never_shown_in_another_sum(graph: Graph, parts: Partition) -> None:
     setup = small_setup(graph, parts, "links")
     owners = owners_of(setup)
@@ -744,6 +749,7 @@ def test_sums_are_not_shown_cut_off(
     assert "a unit too fine for the largest values" in caplog.text
 
 
+@pytest.mark.slow
 def test_sums_are_not_shown_again_in_other_units(graph: Graph, parts: Partition) -> None:
     """Many units would show of how many rows a value is above some bound: each row's values."""
     setup = small_setup(graph, parts, "links")

@@ -141,6 +141,7 @@ def test_the_server_adds_gradients_up_unweighted() -> None:
     assert scaled_sum([], 3) == {}
 
 
+@pytest.mark.slow
 def test_the_others_gradient_is_that_of_their_own_nodes(
     graph: Graph, owners: Partition
 ) -> None:
@@ -215,6 +216,7 @@ def test_the_shared_neighgen_is_the_mean_of_all(graph: Graph, owners: Partition)
     assert shared.t == 1 and done.loss > 0
 
 
+@pytest.mark.slow
 def test_steps_after_the_first_are_the_owner_s_own(graph: Graph, owners: Partition) -> None:
     setting = with_gen(graph, owners, local_steps=3)
     owner = owners_of(setting)[0]
@@ -250,6 +252,7 @@ def test_partners_get_offers_and_their_sum_is_what_all_would_say_on_average() ->
     assert scaled_sum([], 5) == {}
 
 
+@pytest.mark.slow
 def test_fewer_partners_carry_less_and_what_they_carry_is_foretold(
     graph: Graph, owners: Partition
 ) -> None:

@@ -115,6 +115,7 @@ def test_generators_are_those_of_an_open_exchange_with_the_same_absences(
     assert len({*generators(sealed)}) == 5
 
 
+@pytest.mark.slow
 def test_the_server_passes_nothing_that_it_can_read() -> None:
     """An offer cannot be decoded, and a sum for an owner is not what the open run adds up."""
     sealed, exchange = exchanged("sums", 1)
@@ -203,6 +204,7 @@ def test_nobody_answers_one_other_owner_alone() -> None:
         server.answer(server.offers(0, pair))
 
 
+@pytest.mark.slow
 def test_masks_do_not_cancel_among_owners_that_answer_other_offers() -> None:
     """Owner 4's question is put to the victim alone, to read its answer in the sum for 4."""
     server = Server()

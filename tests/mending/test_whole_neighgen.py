@@ -98,6 +98,7 @@ def test_answers_are_the_exact_gradients_but_for_rounding(
             update_by_answers(owner, AnswerSum(t, total, 1.0))
 
 
+@pytest.mark.slow
 @HOWS
 def test_all_hold_the_same_of_every_generator_and_follow_it(
     how: str, graph: Graph, owners: Partition
@@ -304,6 +305,7 @@ def test_a_generator_that_diverged_is_not_offered(graph: Graph, owners: Partitio
         local_offer(owner, OfferTurn(1, False))
 
 
+@pytest.mark.slow
 def test_it_mends_as_full_messages_do(graph: Graph, owners: Partition) -> None:
     """With all directions and 16 bits the generators hardly differ."""
     trained = []

@@ -49,6 +49,7 @@ def with_gen(graph: Graph, owners: Partition, how: str = "low-rank", **traffic: 
     return small_setup(graph, owners, "shared", neighgen=GEN, traffic=few)
 
 
+@pytest.mark.slow
 @HOWS
 def test_all_end_with_the_same_neighgen(how: str, graph: Graph, owners: Partition) -> None:
     setup = with_gen(graph, owners, how)

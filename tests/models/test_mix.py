@@ -49,6 +49,7 @@ def of_sage(parameters: Parameters) -> Parameters:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dense", [False, True])
 def test_compiled_steps_are_the_reference_s(graph: Graph, optimizer: str, dense: bool) -> None:

@@ -150,6 +150,7 @@ def test_a_graph_without_guesses_stays_as_it_is(graph: Graph) -> None:
     assert NO_GUESSES.on(graph) is graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["none", "copy"])
 def test_hidden_sums_give_the_same_model(train: Callable[..., RunResult], way: str) -> None:
     how = {"self_training": 0.4, "rounds_c": 4}

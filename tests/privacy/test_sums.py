@@ -39,6 +39,7 @@ def test_any_order_and_any_groups_give_the_same_bits(owners, bits, exponent, see
     assert torch.equal(add(masked, -add(*masks)), grouped)  # it wraps, and wraps back
 
 
+@pytest.mark.slow
 @given(MANY, st.sampled_from([8, 16, 32]), st.integers(-40, 10), st.integers(0, 99))
 def test_a_decoded_sum_is_within_a_unit_of_each_owner(owners, bits, exponent, seed):
     ring = ring_for(owners, bits)

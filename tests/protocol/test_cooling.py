@@ -81,6 +81,7 @@ def test_what_momentum_explains_is_derived_with_the_rate_of_the_round(
         torch.testing.assert_close(half[name], way_of / 2, rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", "low-rank"])
 def test_a_cooled_run_ends_closer_to_its_last_rounds(
     graph: Graph, owners: Partition, how: str

@@ -49,6 +49,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_frame_is_refused_before_it_costs_memory(case: str) -> None:
     frame = HOSTILE[case]()

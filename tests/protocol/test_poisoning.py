@@ -105,6 +105,7 @@ def poisoned(setup: Setup, bad: int, factor: float, least: int) -> Exchange:
     return Exchange(engine, setup.plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_an_update_thirty_times_back_is_refused_in_every_round(
     how: str, set_up: SetUp, monkeypatch: pytest.MonkeyPatch

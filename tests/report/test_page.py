@@ -27,6 +27,8 @@ from fedsage.report.page import page, sections_of
 from fedsage.report.read import Run, by_method, read_runs
 from tests.report.conftest import CHROMIUM, FLAGS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def sections(compared: Path) -> list[Section]:
@@ -49,7 +51,6 @@ def colors(mark: Mark) -> set[str]:
     return found.union(*(colors(one) for one in mark.inside))
 
 
-@pytest.mark.slow
 def test_a_method_has_one_color_in_all_charts(sections: list[Section]) -> None:
     methods, seen = ("locsage", "fedsage+neighgen", "fedsage"), dict[str, set[str]]()
     for one in figures(sections):
@@ -62,7 +63,6 @@ def test_a_method_has_one_color_in_all_charts(sections: list[Section]) -> None:
     assert seen == {"locsage": {"m0"}, "fedsage+neighgen": {"m1"}, "fedsage": {"m2"}}
 
 
-@pytest.mark.slow
 def test_a_legend_lists_what_is_drawn_and_nothing_else(sections: list[Section]) -> None:
     for one in figures(sections):
         drawn = set[str]().union(*(colors(mark) for mark in one.picture.marks))

@@ -24,6 +24,8 @@ from tests.fixtures import Train
 from tests.rivals.test_rivals import normal, setup_of
 from tests.small import exchange_on
 
+pytestmark = pytest.mark.slow
+
 FUSING: dict[str, Any] = {"backbone": "fusing", "widths": [16, 8], "dropout": 0.0}
 
 

@@ -50,6 +50,7 @@ def test_arrow_and_python_read_the_same_cells(rows: list[tuple[str, str, str]]) 
             assert fast.row_name(row) == slow.row_name(row)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 400), st.sampled_from(sorted(FINE)))
 def test_whatever_bytes_come_tables_are_read_or_refused(

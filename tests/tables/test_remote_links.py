@@ -84,6 +84,7 @@ def test_links_have_no_direction_and_a_schema_that_says_so_is_refused(tmp_path: 
     ]  # one neighbor, not two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("match", ["intersection", "hashes"])
 def test_which_end_of_a_link_is_listed_first_makes_no_difference(
     fedsage: Call,  # noqa: F811

@@ -64,6 +64,7 @@ def test_numbered_sparse_features_are_written_as_their_number() -> None:
 words = st.text(min_size=1, max_size=8).map(str.strip).filter(bool)
 
 
+@pytest.mark.slow
 @given(st.lists(words, min_size=3, max_size=9, unique=True))
 def test_any_words_survive_the_file(names: list[str]) -> None:
     reserved = {"id", "split", "label"}

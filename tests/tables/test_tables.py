@@ -141,6 +141,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(values, min_size=1, max_size=8), min_size=1, max_size=5))
 def test_owners_agree_on_the_scale_of_the_pooled_table(owners: list[list[float]]) -> None:
     def tables(column: list[float]) -> Tables:

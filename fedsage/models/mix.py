@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from fedsage.config import ClassifierConfig
 from fedsage.graph.graph import Graph
@@ -15,7 +13,7 @@ from fedsage.models import compiled
 from fedsage.models.backbone import Backbone, Shape, backbone
 from fedsage.models.edges import Edges
 from fedsage.models.graphsage import GraphSage
-from fedsage.models.linear import unit_rows
+from fedsage.models.linear import Linear, unit_rows
 from fedsage.models.parameters import Inputs, Logits
 from fedsage.models.propagate import propagated
 from fedsage.models.sparse import product
@@ -25,20 +23,8 @@ from fedsage.shapes import NodeIds
 LENGTH = 10.0  # of the linear classifier's rows: with it, both learn at the same η
 
 
-class Regression(Backbone):
+class Regression(Linear):
     """Softmax regression on rows of one length, whose answers are propagated in queries."""
-
-    trains_on_links: ClassVar[bool] = False
-
-    def __init__(self, shape: Shape, generator: np.random.Generator) -> None:
-        super().__init__(shape, generator)
-        self.weight = nn.Parameter(torch.zeros(shape.num_features, shape.num_classes))
-        self.bias = nn.Parameter(torch.zeros(shape.num_classes))
-
-    @property
-    def reach(self) -> int | None:
-        """A hop for each step, and one more for degrees."""
-        return self.shape.model.steps + 1
 
     def on_edges(
         self, h: Inputs, edges: Edges, generator: np.random.Generator | None = None

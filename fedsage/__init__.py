@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from fedsage.models.train import LocalTerm as LocalTerm
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
+    from fedsage.protocol.messages import Classifier as Classifier
     from fedsage.protocol.messages import ClassifierUpdate as ClassifierUpdate
+    from fedsage.protocol.messages import Hits as Hits
     from fedsage.protocol.messages import Mended as Mended
     from fedsage.protocol.messages import message as message
     from fedsage.protocol.owner import DataOwner as DataOwner
@@ -67,6 +69,7 @@ HOME = {
     "Ask": "fedsage.protocol.messages",
     "Backbone": "fedsage.models.backbone",
     "ByModels": "fedsage.protocol.server",
+    "Classifier": "fedsage.protocol.messages",
     "ClassifierUpdate": "fedsage.protocol.messages",
     "Comparison": "fedsage.runs.comparison",
     "DataOwner": "fedsage.protocol.owner",
@@ -76,6 +79,7 @@ HOME = {
     "FedSageError": "fedsage.errors",
     "Generated": "fedsage.graph.mend",
     "Graph": "fedsage.graph.graph",
+    "Hits": "fedsage.protocol.messages",
     "History": "fedsage.runs.result",
     "HistoryLine": "fedsage.runs.events",
     "LocalTerm": "fedsage.models.train",

@@ -306,6 +306,22 @@ def test_a_procedure_that_does_not_say_what_leaves_is_refused(
         run(owners, f"fedsage+{file}", settings=FEW)
 
 
+@pytest.mark.parametrize(
+    "signature",
+    ["tell(owner, ask)", "tell(owner, ask: fs.Ask)", "tell(owner, ask: fs.Ask) -> float",
+     "tell(owner: fs.DataOwner) -> Said"],
+)  # fmt: skip
+def test_a_procedure_that_does_not_name_its_messages_is_refused(
+    owners: Partition, tmp_path: Path, signature: str
+) -> None:
+    file = tmp_path / "vague.py"
+    lines = TELLS.format(kind="float", leaves=', leaves="a number"', value="1.0").splitlines()
+    [said] = [line for line in lines if line.startswith("def tell(")]
+    file.write_text("\n".join(f"def {signature}:" if line == said else line for line in lines))
+    with pytest.raises(ConfigError, match=r"Procedure 'tell' in .*vague\.py must name"):
+        run(owners, f"fedsage+{file}", settings=FEW)
+
+
 def test_a_user_s_file_cannot_take_a_name_of_ours(tmp_path: Path) -> None:
     file = tmp_path / "taken.py"
     file.write_text(

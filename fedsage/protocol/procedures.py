@@ -2,16 +2,17 @@
 
 Where the owner's side is written, ``@procedure`` declares its phase, what its reply is for, the
 form of the reply, what it leaves on the owner's disk, and in plain words what leaves the owner.
-Engine, door, guard, checkpoint, ``what-leaves.txt`` and the tables of the documentation are all
-made from that; there is no other list of procedures.
+Engine, door, guard, checkpoint, ``what-leaves.txt`` and tables of the documentation are made
+from that; there is no other list of procedures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property, partial
+from inspect import unwrap
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -161,8 +162,15 @@ class Procedure(Generic[Party, Request, Reply]):
     @cached_property
     def types(self) -> tuple[type[Request], type[Reply]]:
         """The types of its request and reply, from its signature."""
-        *_, request, reply = type_hints(self.function).values()
-        return request, reply
+        known, code = type_hints(self.function), unwrap(self.function).__code__
+        asked = code.co_varnames[1 : code.co_argcount]
+        types: list[Any] = [known.get(name) for name in (*asked, "return")]
+        if len(types) != 2 or not all(map(is_dataclass, types)):
+            raise ConfigError(
+                f"Procedure '{self.name}' in {code.co_filename} must name its two messages, as "
+                f"in def {self.name}(owner: fs.DataOwner, ask: fs.Ask) -> Count."
+            )
+        return types[0], types[1]
 
     @property
     def request(self) -> type[Request]:
@@ -181,8 +189,7 @@ class Procedure(Generic[Party, Request, Reply]):
     @property
     def by_round(self) -> bool:
         """Whether its state is kept every round; then it ends the owner's round."""
-        asks: Any = self.request
-        return self.keeps is not None and "t" in {field.name for field in fields(asks)}
+        return self.keeps is not None and "t" in type_hints(self.request)
 
     def run(self, party: Party, request: Request) -> Reply:
         """Run it; a method is looked up on the party, so that subclasses can override it."""
@@ -201,8 +208,7 @@ class Procedure(Generic[Party, Request, Reply]):
                 f"{self.name} answers with a {reply.__name__} but does not say what leaves. "
                 "Give @procedure one sentence for the owner: leaves=…"
             )
-        ours = self.module.startswith("fedsage.")
-        if not ours and any(kind is str for kind in type_hints(reply).values()):
+        if str in type_hints(reply).values() and not self.module.startswith("fedsage."):
             raise ConfigError(
                 f"A {reply.__name__} has text, and text can hold anything. Send numbers."
             )

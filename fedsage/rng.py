@@ -51,14 +51,17 @@ def with_secret(seed: int, secret: str) -> int:
 
 
 @contextmanager
-def torch_stream(generator: np.random.Generator) -> Iterator[None]:
-    """Seed torch's global stream from ``generator``, for code that is not ours.
+def torch_stream(generator: np.random.Generator | None) -> Iterator[None]:
+    """Seed torch's global stream from a ``generator`` that is given, for code that is not ours.
 
     Afterwards it is restored. One thread at a time, so that parallel owners draw the same
     numbers as one after the other.
     """
     import torch  # not above: graphs are drawn without torch
 
+    if generator is None:
+        yield
+        return
     seed = int(generator.integers(2**63))
     with GLOBAL_STREAM, torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -192,11 +192,8 @@ class OwnModule(Backbone):
         """``forward`` on dense features."""
         x, index = dense(h, self.device), edges.index(self.device)
         self.module.train(generator is not None)
-        if generator is None:
+        with torch_stream(generator):
             logits = self.module(x, index)
-        else:
-            with torch_stream(generator):
-                logits = self.module(x, index)
         wanted = (x.shape[0], self.shape.num_classes)
         seen = tuple(getattr(logits, "shape", ()))
         if seen != wanted:

@@ -58,7 +58,7 @@ def in_rounds(
     )  # fmt: skip
     top = Top(start.top_round, start.top_validation)
     patience = exchange.plan.config.classifier.patience
-    server.start(classifier)
+    server.begin(classifier)
     last = start.t - 1
     for t in exchange.rounds(rounds_c, start.t):
         if top.waited(last, patience):

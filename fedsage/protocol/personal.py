@@ -121,11 +121,11 @@ def receive_own(owner: DataOwner, classifier: OwnClassifier) -> Hits:
 class Personal(ByModels):
     """The server's side of training where every owner gets a classifier of its own."""
 
-    def start(self, classifier: Classifier) -> None:
+    def send(self, classifier: Classifier) -> None:
         """Send the same first classifier to all owners."""
         self.own = dict.fromkeys(self.exchange.owners, classifier)
         self.best = self.own
-        self.send(self.own, again=False)
+        self.hand_out(again=False)
 
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
         """One round; what it returns as shared is the mean of the owners' classifiers."""
@@ -137,7 +137,7 @@ class Personal(ByModels):
         self.own = self.own | {i: mixed(updates, shares[i]) for i in updates}
         loss = sum(update.loss for update in updates.values()) / len(updates)
         shared = average([self.own[i].phi for i in updates], weights)
-        return Classifier(shared, {}), loss, self.send(self.own, again=False)
+        return Classifier(shared, {}), loss, self.hand_out(again=False)
 
     def shares(
         self, updates: Mapping[OwnerId, OwnUpdate]
@@ -149,12 +149,12 @@ class Personal(ByModels):
         """Make sure that every owner holds its classifier of round ``t``."""
         if t != last:
             self.own = self.best
-            self.send(self.own, again=True)
+            self.hand_out(again=True)
         return None
 
-    def send(self, own: Mapping[OwnerId, Classifier], again: bool) -> Hits:
+    def hand_out(self, again: bool) -> Hits:
         """Send every owner its own."""
-        asked = {i: OwnClassifier(one.phi, one.moments, again) for i, one in own.items()}
+        asked = {i: OwnClassifier(one.phi, one.moments, again) for i, one in self.own.items()}
         return self.exchange.sum(receive_own, asked)
 
 

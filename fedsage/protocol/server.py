@@ -28,13 +28,25 @@ class ByModels:
     def __init__(self, exchange: Exchange, rule: Rule) -> None:
         self.exchange, self.rule = exchange, rule
 
+    def begin(self, classifier: Classifier) -> None:
+        """Prepare, and bring all owners to the start."""
+        self.start(classifier)
+        self.send(classifier)
+
     def start(self, classifier: Classifier) -> None:
+        """Called once, before the first classifier is sent; here there is nothing to do."""
+
+    def send(self, classifier: Classifier) -> None:
         """Send the classifier to all owners."""
         self.exchange.sum(DataOwner.receive_classifier, classifier)
 
+    def combine(self, all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
+        """φ out of all φ_i, by the rule of the run."""
+        return self.rule(all_phi, weights)
+
     def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
         """Procedure B."""
-        return server_execution_for_c(self.exchange, t, self.rule)
+        return server_execution_for_c(self.exchange, t, self.combine, self.rule)
 
     def end(self, best: Classifier, t: int, last: int) -> Hits | None:
         """Make sure that all owners hold the best φ, that of round ``t``.
@@ -43,30 +55,33 @@ class ByModels:
         """
         holding = self.exchange.answered[DataOwner.receive_classifier.name]
         if t != last or len(holding) < len(self.exchange.owners):
-            self.start(best)
+            self.send(best)
         return None
 
 
 def server_execution_for_c(
-    exchange: Exchange, t: int, rule: Rule
+    exchange: Exchange, t: int, combine: Rule, rule: Rule
 ) -> tuple[Classifier, float, Hits]:
     """Procedure B (ServerExecutionForC): one round of federated classifier training.
 
     Collects φ_i from all owners (procedure F), averages them, and broadcasts the mean. Returns
     it with the owners' mean loss and the sum of their hits on validation nodes.
     """
-    update = exchange.sum(DataOwner.local_update_c, Ask(t), partial(average_updates, rule))  # F
+    averaged = partial(average_updates, combine, rule)
+    update = exchange.sum(DataOwner.local_update_c, Ask(t), averaged)  # F
     classifier = Classifier(update.phi, update.moments)
     return classifier, update.loss, exchange.sum(DataOwner.receive_classifier, classifier)
 
 
-def average_updates(rule: Rule, updates: Sequence[ClassifierUpdate]) -> ClassifierUpdate:
-    """Combine many classifiers into one, and their moments if owners sent them.
+def average_updates(
+    combine: Rule, rule: Rule, updates: Sequence[ClassifierUpdate]
+) -> ClassifierUpdate:
+    """Combine many classifiers into one, and by the rule their moments if owners sent them.
 
     A rule that chooses one φ_i, like Krum, takes its moments as well.
     """
     weights = [update.weight for update in updates]
-    phi = rule([update.phi for update in updates], weights)
+    phi = combine([update.phi for update in updates], weights)
     chosen = [update.moments for update in updates if update.phi is phi]
     return ClassifierUpdate(
         phi=phi,

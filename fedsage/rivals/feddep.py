@@ -221,14 +221,11 @@ class FedDEP(ByModels):
                 "own. Use --set model.backbone=fusing with model.head=relu or l2, or the name "
                 "feddep@fusing in the arena."
             )
-        self.learned = False
 
     def start(self, classifier: Classifier) -> None:
         """Before the first classifier is sent, exchange prototypes and generate neighbors."""
-        if not self.learned:
-            sent = self.exchange.pass_on(prototypes, Ask(0))
-            others = {i: OthersPrototypes({j: one for j, one in sent.items() if j != i})
-                      for i in sent}  # fmt: skip
-            self.exchange.all(learn_neighbors, others)
-            self.learned = True
-        super().start(classifier)
+        sent = self.exchange.pass_on(prototypes, Ask(0))
+        others = {
+            i: OthersPrototypes({j: one for j, one in sent.items() if j != i}) for i in sent
+        }
+        self.exchange.all(learn_neighbors, others)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedsage.methods import method
 from fedsage.models.parameters import Parameters
-from fedsage.protocol.messages import Classifier, Hits
-from fedsage.protocol.server import ByModels, server_execution_for_c
+from fedsage.protocol.messages import Classifier
+from fedsage.protocol.server import ByModels
 
 OWN = {"eta": 1e-2, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
 TRIED = {"method.eta": (1e-2, 3e-2, 1e-1)}
@@ -20,20 +20,13 @@ class ServerStep(ByModels):
     """The server's side of training, with a step of its own instead of the mean."""
 
     def start(self, classifier: Classifier) -> None:
-        """Send the classifier; there are no moments yet."""
+        """There are no moments yet."""
         tau = self.exchange.plan.config.method["tau"]
         self.phi = classifier.phi
         self.m = {name: torch.zeros_like(one) for name, one in self.phi.items()}
         self.v = {name: torch.full_like(one, tau**2) for name, one in self.phi.items()}
-        super().start(classifier)
 
-    def round(self, t: int, keep: bool) -> tuple[Classifier, float, Hits]:
-        """Procedure B with the step in place of the mean."""
-        return server_execution_for_c(self.exchange, t, self.rule_of_round)
-
-    def rule_of_round(
-        self, all_phi: Sequence[Parameters], weights: Sequence[float]
-    ) -> Parameters:
+    def combine(self, all_phi: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
         r"""The server's step on the owners' mean change.
 
         .. math::
@@ -41,11 +34,9 @@ class ServerStep(ByModels):
             m \gets \beta_1 m + (1 - \beta_1) \Delta \\
             \phi &\gets \phi + \eta \frac{m}{\sqrt v + \tau}
 
-        with v as the method says. Moments of owners, if sent, are averaged as they are.
+        with v as the method says.
         """
         mean = self.rule(all_phi, weights)
-        if mean.keys() != self.phi.keys():  # moments
-            return mean
         own = self.exchange.plan.config.method
         for name, before in self.phi.items():
             delta = mean[name] - before

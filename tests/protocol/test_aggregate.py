@@ -101,7 +101,7 @@ def test_a_rule_that_chooses_one_takes_its_moments_too() -> None:
         ClassifierUpdate({"w": torch.tensor([x])}, {"w.step": torch.tensor(x)}, 1.0, 0.5)
         for x in (1.0, 1.1, 1.2, 9.0)
     ]
-    chosen = average_updates(krum, updates)
+    chosen = average_updates(krum, krum, updates)
     assert chosen.moments["w.step"] == chosen.phi["w"]
-    mean = average_updates(average, updates)
+    mean = average_updates(average, average, updates)
     assert mean.moments["w.step"] == pytest.approx(3.075) and mean.weight == 4.0

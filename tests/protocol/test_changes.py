@@ -55,7 +55,7 @@ def test_what_all_hold_follows_from_messages_alone(graph: Graph, owners: Partiti
     setup = setup_of(graph, owners)
     exchange = exchange_on(setup)
     server = ByChanges(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     for t in range(3):
         before = unpacked(setup.config, packed(server.common))  # a copy
         news: list[Any] = []
@@ -131,7 +131,7 @@ def test_an_owner_that_does_not_hold_the_last_round_says_so(
     setup = setup_of(graph, owners)
     exchange = exchange_on(setup)
     server = ByChanges(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     server.round(0, keep=False)
     for owner in exchange.engine.data_owners.values():  # type: ignore[attr-defined]
         follower(owner).common = None
@@ -145,7 +145,7 @@ def test_the_best_round_is_taken_out_again_and_not_sent(
     setup = setup_of(graph, owners)
     exchange = exchange_on(setup)
     server = ByChanges(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     best, _, _ = server.round(0, keep=False)
     server.round(1, keep=True)
     server.round(2, keep=False)
@@ -163,7 +163,7 @@ def test_rules_see_single_changes_and_all_hold_what_they_say(
     setup = setup_of(graph, owners, "whole", classifier={"aggregate": rule})
     exchange = exchange_on(setup)
     server = ByChanges(exchange, RULES.find(rule).thing)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     classifier, _, _ = server.round(0, keep=False)
     owners = exchange.engine.data_owners.values()  # type: ignore[attr-defined]
     held = {sha256_of(parameters_of(owner.model)) for owner in owners}
@@ -177,7 +177,7 @@ def test_the_median_of_three_stays_between_two_honest_owners(
     setup = setup_of(graph, owners, "low-rank", classifier=weighting)
     exchange = exchange_on(setup)
     server = ByChanges(exchange, median)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     owners = exchange.engine.data_owners.values()  # type: ignore[attr-defined]
     first, second, third = (local_change_c.run(owner, Turn(0, False)) for owner in owners)
     common = server.common
@@ -211,7 +211,7 @@ def test_what_was_not_sent_is_kept_for_the_next_time(graph: Graph, owners: Parti
     setup = setup_of(graph, owners, "whole")
     exchange = exchange_on(setup)
     server = ByChanges(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     owner = exchange.engine.data_owners[0]  # type: ignore[attr-defined]
     common = server.common
     sent = local_change_c.run(owner, Turn(0, False))

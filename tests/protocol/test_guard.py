@@ -294,7 +294,7 @@ def test_who_missed_the_news_does_not_train_on_an_old_classifier(set_up: SetUp) 
     setup = set_up(how="low-rank")
     engine = Faulty(owners_of(setup), Hits, None)
     server = ByChanges(exchange_on(setup, engine), average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     for t, on, expected in ((0, True, [0, 1]), (1, False, [0, 1]), (2, False, [0, 1, 2])):
         engine.on = on
         server.round(t, keep=False)

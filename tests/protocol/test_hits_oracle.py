@@ -43,7 +43,7 @@ class Server:
         if level == "sums":
             hide_sums(self.exchange, engine)
         honest = ByChanges(self.exchange, average)
-        honest.start(Classifier({}, {}))
+        honest.begin(Classifier({}, {}))
         honest.round(0, keep=False)
         self.common = honest.common
         self.total: Change = self.exchange.sum(local_change_c, turn(self.common))

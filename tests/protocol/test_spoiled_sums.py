@@ -58,7 +58,7 @@ class Colluding:
     def __init__(self, setup: Setup) -> None:
         self.exchange = exchange_with(setup, by_link(-30.0), least=1)
         honest_server = ByChanges(self.exchange, average)
-        honest_server.start(Classifier({}, {}))
+        honest_server.begin(Classifier({}, {}))
         self.common = honest_server.common
         turn = Turn(0, False, checksum_of(self.common))
         self.turn = replace(turn, cause=self.exchange.sum(local_change_c, turn))
@@ -113,7 +113,7 @@ def test_a_hostile_owner_is_found_and_named(attack: str, five: Setup) -> None:
     assert [miss.owner for miss in exchange.misses] == [HOSTILE] * 3
     assert all("mean cosine" in miss.why for miss in exchange.misses)
     clean = trained(five, exchange_with(five, honest), 6)
-    assert outcome.validation > clean.validation - 0.06  # of 80 nodes, and without its data
+    assert outcome.validation > clean.validation - 0.1  # of 64 nodes, and without its data
 
 
 @pytest.mark.slow

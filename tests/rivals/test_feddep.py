@@ -123,9 +123,9 @@ def test_prototypes_leave_once_and_no_gradients_follow(graph: Graph, owners: Par
 
     exchange.engine.carry = noted  # type: ignore[method-assign]
     server = FedDEP(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     server.round(0, keep=False)
-    server.start(setup.plan.phi)
+    server.end(setup.plan.phi, 0, last=1)
     received, trained = "receive_classifier", "local_update_c"
     assert asked == ["prototypes", "learn_neighbors", received, trained, received, received]
     held = list(exchange.engine.data_owners.values())  # type: ignore[attr-defined]

@@ -140,7 +140,7 @@ def test_fedopt_is_its_formula(kind: type[ServerStep], graph: Graph, owners: Par
         updates: list[Parameters] = [
             {"w": torch.tensor([phi + 0.2 * t - 0.1 * k])} for k in (1, 2)
         ]
-        found = server.rule_of_round(updates, [1.0, 3.0])
+        found = server.combine(updates, [1.0, 3.0])
         delta = (float(updates[0]["w"]) + 3 * float(updates[1]["w"])) / 4 - phi
         m = 0.9 * m + 0.1 * delta
         if kind is FedAdam:
@@ -159,7 +159,7 @@ def test_scaffold_corrects_and_the_server_holds_the_mean(
     exchange = exchange_on(setup)
     held = list(exchange.engine.data_owners.values())  # type: ignore[attr-defined]
     server = Scaffold(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     for t in range(2):
         before = {o.id: (parameters_of(o.model), dict(o.control), dict(o.shared)) for o in held}
         sent: dict[int, Parameters] = {}
@@ -301,7 +301,7 @@ def test_a_personal_method_goes_back_to_its_best_round(graph: Graph, owners: Par
     loop = setup.method.train
     assert isinstance(loop, LoopWith)
     server = loop.server(exchange, average)
-    server.start(setup.plan.phi)
+    server.begin(setup.plan.phi)
     server.round(0, keep=False)
     best = {owner.id: parameters_of(owner.model)
             for owner in exchange.engine.data_owners.values()}  # type: ignore[attr-defined]  # fmt: skip

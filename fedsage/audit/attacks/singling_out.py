@@ -75,7 +75,7 @@ class Hostile:
         self.exchange = Exchange(self.engine, setup.plan)
         hide_sums(self.exchange, self.engine)
         honest = ByChanges(self.exchange, average)
-        honest.start(Classifier({}, {}))
+        honest.begin(Classifier({}, {}))
         honest.round(0, keep=True)
         self.common: Common = honest.common
         self.others = [i for i in self.exchange.owners if i != VICTIM]

@@ -53,7 +53,7 @@ class ByChanges:
         self.kept: Sequence[OwnerId] = ()  # owners that kept the best φ so far
         self.search = Search(exchange)
 
-    def start(self, classifier: Classifier) -> None:
+    def begin(self, classifier: Classifier) -> None:
         """Bring all owners to the start: of the plan, or of where the run was stopped."""
         plan, owners = self.exchange.plan, len(self.exchange.owners)
         if classifier.moments:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedsage.models.classifier import NodeClassifier as NodeClassifier
     from fedsage.models.classifier import load_models as load_models
     from fedsage.models.train import LocalTerm as LocalTerm
+    from fedsage.protocol.agreement import Ready as Ready
     from fedsage.protocol.exchange import Exchange as Exchange
     from fedsage.protocol.messages import Ask as Ask
     from fedsage.protocol.messages import Classifier as Classifier
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from fedsage.protocol.procedures import procedure as procedure
     from fedsage.protocol.server import ByModels as ByModels
     from fedsage.protocol.server import aggregation_rule as aggregation_rule
+    from fedsage.rounds import Outcome as Outcome
     from fedsage.runs.compare import compare as compare
     from fedsage.runs.comparison import Comparison as Comparison
     from fedsage.runs.comparison import Difference as Difference
@@ -87,9 +89,11 @@ HOME = {
     "Method": "fedsage.methods",
     "NodeClassifier": "fedsage.models.classifier",
     "Open": "fedsage.protocol.procedures",
+    "Outcome": "fedsage.rounds",
     "Partition": "fedsage.graph.partition",
     "Personal": "fedsage.protocol.personal",
     "PersonalOwner": "fedsage.protocol.personal",
+    "Ready": "fedsage.protocol.agreement",
     "RunResult": "fedsage.runs.result",
     "Schema": "fedsage.tables.schema",
     "Sealed": "fedsage.protocol.procedures",

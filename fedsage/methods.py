@@ -218,6 +218,7 @@ def method(
         raise ConfigError(f"Method '{name}' mends by a file, {mends}. Name a way of mending.")
     tried = {**(search or {}), **ETAS}
     own = dict(options or {})
+    check_options(name, own, tried)
 
     def register(thing: T) -> T:
         kind: Any = owner
@@ -231,6 +232,19 @@ def method(
         return thing
 
     return register
+
+
+def check_options(name: str, own: Mapping[str, Any], tried: Mapping[str, Any]) -> None:
+    """Refuse settings of a method's own that are no numbers, and a search for others."""
+    for option, value in own.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"Option '{option}' of {name} is {value!r}. Give a number.")
+    for setting in tried:
+        section, _, option = setting.partition(".")
+        if section == "method" and option not in own:
+            raise ConfigError(
+                f"{name} searches '{setting}', but has no such option.{nearest(option, own)}"
+            )
 
 
 for registered, about in (

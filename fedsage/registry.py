@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -123,6 +124,13 @@ def checksum(path: str) -> str:
         ) from None
 
 
+def at_fault(error: BaseException) -> str:
+    """The last line of a user's file that an error came through; nothing if there is none."""
+    ours = {str(path) for path, _ in FILES}
+    frames = [f for f in extract_tb(error.__traceback__) if f.filename in ours]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+
+
 def run_file(path: str) -> ModuleType:
     """Run a user's file, once for each content."""
     content = checksum(path)
@@ -130,7 +138,7 @@ def run_file(path: str) -> ModuleType:
     if key in FILES:
         return sys.modules[FILES[key]]
     name = f"fedsage_file_{content[:12]}_{len(FILES)}"
-    spec = spec_from_file_location(name, path)
+    spec = spec_from_file_location(name, key[0])
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module

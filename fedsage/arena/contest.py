@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedsage.config import Config, load_config
-from fedsage.errors import ConfigError
+from fedsage.errors import ConfigError, nearest
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
 from fedsage.presets import Settings, overlaid
@@ -56,7 +55,7 @@ def entrant(name: str) -> Entrant:
     find_method(method)
     if backbone:
         BACKBONES.find(backbone)
-    shown = Path(method).stem if is_file(method) else method
+    shown = find_method(method).name if is_file(method) else method
     return Entrant(f"{shown}@{backbone}" if backbone else shown, method, backbone or None)
 
 
@@ -110,14 +109,42 @@ class Contest:
     settings: Settings = field(default_factory=dict)  # for all of them
 
     def __post_init__(self) -> None:
-        """Refuse a budget that not every entrant can use up."""
+        """Refuse names that two have, settings that nobody has, and too large a budget."""
+        names = [who.name for who in self.entrants]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(
+                f"Two methods are called '{twice[0]}', and their rows could not be told "
+                "apart. Give one of them another name."
+            )
+        known = {f"method.{name}" for who in self.entrants for name in who.found.options}
+        own = [name for name in self.pinned if name.startswith("method.")]
+        if self.entrants and (strange := [name for name in own if name not in known]):
+            raise ConfigError(
+                f"None of the methods has a setting '{strange[0]}'.{nearest(strange[0], known)}"
+            )
         for who in self.entrants:
-            most = len(trials(who.found, self.budget))
+            most = len(self.trials(who))
             if most < self.budget:
                 raise ConfigError(
                     f"--budget is {self.budget}, but {who.name} has only {most} settings to "
                     f"try, and all methods get equally many trials. Give at most {most}."
                 )
+
+    @property
+    def pinned(self) -> list[str]:
+        """Settings that are the same for all who have them, so that nothing else is tried."""
+        return [f"{section}.{key}" for section, held in self.settings.items() for key in held]
+
+    def trials(self, who: Entrant) -> list[Point]:
+        """What is tried for an entrant."""
+        return trials(who.found, self.budget, self.pinned)
+
+    def settings_for(self, who: Entrant) -> Settings:
+        """The settings for all, without those of other methods."""
+        own = self.settings.get("method", {})
+        has = {key: value for key, value in own.items() if key in who.found.options}
+        rest = {section: held for section, held in self.settings.items() if section != "method"}
+        return rest | ({"method": has} if has else {})
 
     def config(
         self, who: Entrant, ring: Ring, moments: Moments, point: Point, seed: int
@@ -125,7 +152,7 @@ class Contest:
         """The settings of one run."""
         chosen = overlaid(
             ALIKE,
-            self.settings,
+            self.settings_for(who),
             ring.settings,
             {"classifier": {"moments": moments}, "run": {"method": who.method, "seed": seed}},
             {"model": {"backbone": who.backbone}} if who.backbone else {},
@@ -140,13 +167,14 @@ def nested(point: Point) -> Settings:
     return overlaid(*({section: {key: point[f"{section}.{key}"]}} for section, key in parts))
 
 
-def trials(method: Method, budget: int) -> list[Point]:
+def trials(method: Method, budget: int, pinned: Collection[str] = ()) -> list[Point]:
     """What is tried for a method: its usual values first, then those nearest to them.
 
     Every combination of the values in ``method.search`` has a distance, the number of steps
-    away from the first value of each setting; the ``budget`` nearest are taken.
+    away from the first value of each setting; the ``budget`` nearest are taken. Settings that
+    are ``pinned`` are left out.
     """
-    names = list(method.search)
+    names = [name for name in method.search if name not in pinned]
     places = list(product(*(range(len(method.search[name])) for name in names)))
     places.sort(key=lambda steps: (sum(steps), [-step for step in steps]))
     return [

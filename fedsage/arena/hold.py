@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedsage.arena.contest import TUNING, Contest, Entrant, Moments, Point, Ring, trials
+from fedsage.arena.contest import TUNING, Contest, Entrant, Moments, Point, Ring
 from fedsage.errors import FedSageError
 from fedsage.evaluation.paired import paired_difference
 from fedsage.readable import all_phases, both_ways
@@ -66,10 +66,11 @@ def hold(
     ]
     runs = partial(run_cells, store=store, on_cell=on_cell, jobs=jobs, on_failure=on_failure)
     tried = tried_at(contest, places, runs)
+    usual = {who: contest.trials(who)[0] for who in contest.entrants}
     cells = {
         (who, ring, moments, seed): Cell(
             labels_of(who, ring, moments),
-            contest.config(who, ring, moments, chosen_of(tried[place], who), seed),
+            contest.config(who, ring, moments, chosen_of(tried[place], usual[who]), seed),
         )
         for ring in contest.rings
         for who in contest.entrants
@@ -89,7 +90,7 @@ def hold(
                     if (key := fingerprint(cells[who, ring, moments, seed].config)) in done
                 ]
                 if records:
-                    point = chosen_of(trial, who)
+                    point = chosen_of(trial, usual[who])
                     found.append(Standing(who, ring, moments, point, trial, records))
     return found
 
@@ -103,7 +104,7 @@ def tried_at(
     cells: dict[tuple[Place, int], tuple[Point, Cell]] = {}
     for place in places:
         who, ring, moments = place
-        points = trials(who.found, contest.budget)
+        points = contest.trials(who)
         for k, point in enumerate(points if len(points) > 1 else ()):
             config = contest.config(who, ring, moments, point, TUNING)
             cells[place, k] = point, Cell(labels_of(who, ring, moments) | {"trial": k}, config)
@@ -116,9 +117,8 @@ def tried_at(
     return found
 
 
-def chosen_of(tried: Sequence[Mapping[str, Any]], who: Entrant) -> Point:
+def chosen_of(tried: Sequence[Mapping[str, Any]], usual: Point) -> Point:
     """The trial that was best on validation nodes; the usual settings if nothing was tried."""
-    usual: Point = trials(who.found, 1)[0]
     best: Point = max(tried, key=lambda one: one["validation"])["settings"] if tried else usual
     return best
 

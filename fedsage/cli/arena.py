@@ -216,6 +216,11 @@ def held(contest: Contest, folder: Path, jobs: int, protocol: Any) -> dict[str, 
     return found
 
 
+def in_words(settings: dict[str, Any]) -> str:
+    """Settings without their sections: ``mu=0.01, eta=0.003``."""
+    return ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in settings.items())
+
+
 def show_rows(found: dict[str, Any], folder: Path) -> None:
     """A table for each ring on the terminal."""
     from fedsage.arena.page import gap, spread_of
@@ -226,11 +231,14 @@ def show_rows(found: dict[str, Any], folder: Path) -> None:
         owners = owners_of(row["owners"], row["partition"])
         where = f"{row['dataset']}, {owners}, {row['split']}{more}"
         titles.setdefault(where, []).append(row)
-    columns = ("method", "state", "global", "local", "own, local", "local − first", "CPU time")
+    tried = any(row["trials"] for row in found["rows"])
+    columns = ("method", "state", "global", "local", "own, local", "local − first", "CPU time",
+               *["chosen"] * tried)  # fmt: skip
     for title, rows in titles.items():
         cells = [
             (row["method"], row["moments"], spread_of(row["global"]), spread_of(row["local"]),
-             spread_of(row["own"]["local"]), gap(row, "local"), f"{row['cpu_seconds']:.1f} s")
+             spread_of(row["own"]["local"]), gap(row, "local"), f"{row['cpu_seconds']:.1f} s",
+             *[in_words(row["settings"])] * tried)
             for row in rows
         ]  # fmt: skip
         output.print_table(title, columns, cells)

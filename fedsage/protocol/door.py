@@ -76,9 +76,11 @@ class Door:
             message = link(procedure, message)
         why = self.misfit(procedure, message)
         if why:
+            theirs = not procedure.module.startswith("fedsage.")
+            hint = " Give the shapes of its tensors in @procedure(shapes=…)." * theirs
             raise PrivacyError(
                 f"A {type(message).__name__} must not leave: {why}. It does not fit the agreed "
-                "run; nothing was sent."
+                f"run; nothing was sent.{hint}"
             )
         if self.private and procedure.private == "charged" and not self.receipt():
             raise PrivacyError(

@@ -22,7 +22,9 @@ from fedsage.config import Config
 from fedsage.errors import ConfigError, FedSageError, ProtocolError
 from fedsage.files import write_json
 from fedsage.machine import commit, forget_peak, machine, versions
-from fedsage.methods import find_method
+from fedsage.methods import PLUS, find_method
+from fedsage.presets import Settings
+from fedsage.registry import at_fault, checksum, is_file
 from fedsage.reproduce.tables import beside_paper
 from fedsage.runs.comparison import as_json, row_of
 from fedsage.runs.execute import run_config
@@ -59,7 +61,7 @@ class FinishedCell:
 
 
 def fingerprint(config: Config) -> str:
-    """A short checksum of all settings that a method's numbers depend on."""
+    """A short checksum of all that a method's numbers depend on: settings and users' files."""
     way = find_method(config.run.method).way(config.mends_by)
     unused = {"mend", "neighgen"} - {*way.sections}
     settings = config.model_dump(
@@ -69,7 +71,20 @@ def fingerprint(config: Config) -> str:
     )
     run = config.run
     settings["run"] = {"method": run.method, "seed": run.seed, "kernel": run.kernel}
+    if files := files_of(config, settings):
+        settings["files"] = files
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def files_of(config: Config, settings: Settings) -> dict[str, Any]:
+    """What is in the files that settings name: code by its checksum, data by size and time."""
+    words = [one for section in settings.values() for one in section.values()]
+    code = {one for one in words if isinstance(one, str) and is_file(one)}
+    found: dict[str, Any] = {one: checksum(one.removeprefix(PLUS)) for one in code}
+    if (data := Path(config.data.dataset)).exists():
+        held = [(one, one.stat()) for one in sorted(data.glob("**/*")) or [data]]
+        found["data"] = [[one.name, stat.st_size, stat.st_mtime_ns] for one, stat in held]
+    return found
 
 
 def not_tolerated(cell: Cell, failure: FedSageError) -> None:
@@ -157,7 +172,14 @@ def run_cell(config: Config, path: Path) -> None:
     """Run one cell and store its result."""
     gc.collect()  # so that the peak is of this run, without owners of earlier ones
     forget_peak()
-    result = run_config(config)
+    try:
+        result = run_config(config)
+    except FedSageError:
+        raise
+    except Exception as error:
+        if place := at_fault(error):
+            raise ConfigError(f"{type(error).__name__} in {place}: {error}") from error
+        raise
     kept = {
         "record": asdict(result.record),
         "history": [asdict(line) for line in result.history],

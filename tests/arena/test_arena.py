@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
 from fedsage.arena.page import skew_sections
 from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
+from fedsage.config import load_config
 from fedsage.errors import ConfigError, FedSageError
-from fedsage.methods import all_methods, find_method
+from fedsage.methods import all_methods, check_options, find_method
 from fedsage.protocol.owner import DataOwner
-from fedsage.reproduce.cells import Cell, run_cell
+from fedsage.reproduce.cells import Cell, fingerprint, run_cell
 from tests.small import SMALL
 
 SETTINGS = {key: value for key, value in SMALL.items() if key != "data"}
@@ -72,8 +74,8 @@ def test_the_usual_values_of_a_search_are_those_of_its_method() -> None:
 def test_settings_are_chosen_by_validation_nodes_and_never_on_seeds_that_count() -> None:
     seen = {1: 0.5, 2: 0.7, 3: 0.7}
     tried = [{"settings": {"classifier.eta": k}, "validation": v} for k, v in seen.items()]
-    assert chosen_of(tried, entrant("fedsage")) == {"classifier.eta": 2}
-    assert chosen_of([], entrant("fedsage")) == {"classifier.eta": 3e-3}
+    assert chosen_of(tried, {"classifier.eta": 3}) == {"classifier.eta": 2}
+    assert chosen_of([], {"classifier.eta": 3e-3}) == {"classifier.eta": 3e-3}
     assert TUNING >= 100
 
 
@@ -158,7 +160,7 @@ def test_the_rival_on_the_page_takes_part(tmp_path: Path) -> None:
     file = tmp_path / "my_rival.py"
     file.write_text(page.split("```python\n# my_rival.py\n")[1].split("```")[0])
     found = held(contest("fedsage", str(file), budget=2), tmp_path, 1, None)
-    mine = [row for row in found["rows"] if row["method"] == "my_rival"]
+    mine = [row for row in found["rows"] if row["method"] == "fedavgm"]
     assert len(mine) == 2 and all(len(row["trials"]) == 2 for row in mine)
     assert mine[0]["settings"]["method.beta"] in (0.9, 0.5)
 
@@ -189,6 +191,106 @@ def test_a_method_that_fails_is_told_and_the_others_go_on(tmp_path: Path, jobs: 
     assert "Did not end" in page and "Training diverged" in page
     with pytest.raises(FedSageError, match="Training diverged"):
         held(contest(str(file)), tmp_path / "alone", 1, None)
+
+
+COUNTS = """
+import fedsage as fs
+
+@fs.method("counting", options={{"share": 1.0}}, search={{"method.share": (1.0, 0.5)}})
+class Counting(fs.ByModels):
+    started = 0
+
+    def start(self, classifier):
+        self.started += 1
+        assert self.started == 1
+
+    def combine(self, all_phi, weights):
+        share = self.exchange.plan.config.method["share"]
+        return {{name: one * share * {factor} for name, one in all_phi[0].items()}}
+"""
+
+
+@pytest.mark.slow
+def test_runs_of_a_file_that_has_changed_since_are_run_again(tmp_path: Path) -> None:
+    file, seen = tmp_path / "counting.py", []
+
+    def note(done: int, total: int, cell: Cell) -> None:
+        seen.append(cell)
+
+    for factor, runs in ((1.0, 4), (1.0, 0), (0.5, 4)):
+        file.write_text(COUNTS.format(factor=factor))
+        hold(contest(str(file)), tmp_path / "cells", note)
+        assert len(seen) == runs, factor
+        seen.clear()
+
+
+def test_kept_runs_know_what_is_in_users_files(tmp_path: Path) -> None:
+    data = tmp_path / "mine.npz"
+    code = tmp_path / "model.py"
+
+    def mark() -> str:
+        given = {"data": {"dataset": str(data)}, "model": {"backbone": str(code)}}
+        return fingerprint(load_config(given))
+
+    marks = []
+    for content in ("a", "b", "a"):
+        code.write_text(content)
+        data.write_bytes(b"1")
+        os.utime(data, ns=(5, 5))
+        marks.append(mark())
+    os.utime(data, ns=(6, 6))
+    assert marks[0] == marks[2] != marks[1] and mark() != marks[2]
+
+
+BROKEN = """
+import fedsage as fs
+
+@fs.method("broken")
+class Broken(fs.DataOwner):
+    def local_update_c(self, ask: fs.Ask) -> fs.ClassifierUpdate:
+        return 1 / 0
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_mistake_in_a_user_s_file_is_told_with_its_line(tmp_path: Path, jobs: int) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    found = held(contest(str(file), "locsage"), tmp_path, jobs, None)
+    assert {row["method"] for row in found["rows"]} == {"locsage"}
+    told = f"ZeroDivisionError in {file}, line 7: division by zero"
+    assert {one["why"] for one in found["failed"]} == {told}
+
+
+def test_what_is_set_for_all_is_not_tried(tmp_path: Path) -> None:
+    entrants = [entrant("fedprox"), entrant("fedsage")]
+    settings = SETTINGS | {"method": {"mu": 50.0}}
+    fight = Contest(entrants, [RING], range(1), 1, settings)
+    prox, plain = (fight.config(who, RING, "own", fight.trials(who)[0], 0) for who in entrants)
+    assert prox.method["mu"] == 50.0 and plain.method.values == {}
+    assert all("method.mu" not in point for point in fight.trials(entrants[0]))
+    with pytest.raises(ConfigError, match="fedprox has only 3 settings"):
+        Contest(entrants, [RING], range(1), 4, settings)
+    with pytest.raises(ConfigError, match=r"a setting 'method.nu'. Did you mean 'method.mu'"):
+        Contest(entrants, [RING], range(1), 1, SETTINGS | {"method": {"nu": 1.0}})
+
+
+def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.py" for name in "ab"]
+    for file in files:
+        file.write_text(BROKEN + f"# {file}")
+    with pytest.raises(ConfigError, match="Two methods are called 'broken'"):
+        contest(*map(str, files))
+
+
+def test_settings_of_a_method_are_checked_when_its_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "typo.py"
+    given = '("broken", options={"mu": 1.0}, search={"method.nu": (1.0,)})'
+    file.write_text(BROKEN.replace('("broken")', given))
+    with pytest.raises(ConfigError, match="no such option. Did you mean 'mu'"):
+        entrant(str(file))
+    with pytest.raises(ConfigError, match="Option 'mu' of mine is 'one'. Give a number"):
+        check_options("mine", {"mu": "one"}, {})
 
 
 def test_methods_are_listed_with_their_own_settings() -> None:

@@ -122,6 +122,21 @@ def full(runs: Sequence[Run]) -> Iterator[str]:
     yield from markdown(columns, rows)
 
 
+PAIRS = (("fedsage+", "fedsage"), ("fedsage", "globsage"), ("fedsage+", "globsage"))
+
+
+def apart(runs: Sequence[Run], owners: int = 3) -> Iterator[str]:
+    """Paired differences on the whole graph, in points ± standard error."""
+    columns = ["", *(f"{OURS[one]} − {OURS[other]}" for one, other in PAIRS)]
+    rows = []
+    for dataset in DATASETS:
+        cell = (dataset, owners, "louvain")
+        held = {name: [run for run in runs if same(run, cell, name)] for name in SHOWN}
+        pairs = [paired_by_seed(held[one], held[other]) for one, other in PAIRS]
+        rows.append([NAMES[dataset], *(with_error(gains_of(one, "global")) for one in pairs)])
+    yield from markdown(columns, rows)
+
+
 def gained(
     runs: Sequence[Run], before: Sequence[Run], same_model: Callable[[Run], bool]
 ) -> Iterator[str]:
@@ -164,6 +179,8 @@ def write_tables(runs: Sequence[Run], root: Path) -> None:
     for path in (root / "README.md", root / "docs" / "results.md") if complete else ():
         path.write_text(between_marks(path.read_text(), "results", small(runs)))
     page = root / "docs" / "results.md"
+    if complete:
+        page.write_text(between_marks(page.read_text(), "apart", apart(runs)))
     page.write_text(between_marks(page.read_text(), "accuracy", full(runs)))
     page = root / "docs" / "features.md"
     lines = gained(constant, raw, lambda run: run["features"] == "raw")

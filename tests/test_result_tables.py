@@ -95,8 +95,9 @@ def test_readme_and_results_show_what_was_measured(
     monkeypatch.syspath_prepend(SCRIPTS)
     module = script("accuracy")
     (tmp_path / "docs" / "results").mkdir(parents=True)
-    pages = ("README.md", "docs/results.md", "docs/features.md")
-    for name in (*pages, "docs/results/traffic.json"):
+    pages = ("README.md", "docs/results.md", "docs/features.md", "docs/tuning.md")
+    before = "docs/results/accuracy-constant-rate.json"
+    for name in (*pages, "docs/results/traffic.json", before):
         (tmp_path / name).write_text((module.ROOT / name).read_text())
     runs = module.read(module.KEPT)
     module.write_tables(runs, tmp_path)

@@ -1,26 +1,41 @@
-"""The tables of docs/arena.md, from docs/results/arena.json."""
+"""The tables of docs/arena.md, from docs/results/arena.json and arena-tuned.json.
+
+In the first every method has its usual settings; in the second, those of its best trial.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fedsage.arena.page import gap, spread_of
+from fedsage.arena.page import gap, in_words, spread_of
 from fedsage.evaluation.paired import paired_difference
 from fedsage.readable import counted, size
 
 DOCS = Path(__file__).parents[1] / "docs"
+FILES = ("arena-tuned.json", "arena.json")
 BEGIN, END = "<!-- table: arena -->", "<!-- end -->"
-COLUMNS = ("method", "state", "seeds", "global", "local", "own model, local",
+COLUMNS = ("method", "state", "seeds", "chosen", "global", "local", "own model, local",
            "global − fedsage+", "local − fedsage+", "CPU s", "sent")  # fmt: skip
 
 
+def together(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several contests as one: all rows, and the ranks of all rings by method."""
+    ranks: dict[str, dict[str, list[Any]]] = {}
+    for found in every:
+        for measure, each in found["ranks"].items():
+            held = ranks.setdefault(measure, {})
+            for name, ranked in each.items():
+                held.setdefault(name, []).extend(ranked)
+    return {"rows": [row for found in every for row in found["rows"]], "ranks": ranks}
+
+
 def tables(found: Mapping[str, Any]) -> str:
-    """A table for each graph and its owners, and the mean ranks."""
+    """A table for each graph and its owners, and mean ranks of those who were everywhere."""
     rings: dict[str, list[Mapping[str, Any]]] = {}
     for row in found["rows"]:
         where = f"{row['dataset']}, {row['owners']} {row['partition']} owners, {row['split']}"
@@ -28,9 +43,11 @@ def tables(found: Mapping[str, Any]) -> str:
     parts = [f"**All together**\n\n{pooled(found['rows'])}"]
     parts += [f"**{title}**\n\n{markdown(rows)}" for title, rows in rings.items()]
     for measure, each in found["ranks"].items():
-        order = sorted((mean(rank for _, rank in held), name) for name, held in each.items())
+        most = max(map(len, each.values()), default=0)
+        everywhere = {name: held for name, held in each.items() if len(held) == most}
+        order = sorted((mean(rank for _, rank in held), n) for n, held in everywhere.items())
         told = ", ".join(f"{name} {rank:.1f}" for rank, name in order)
-        held = counted(max(map(len, each.values()), default=0), "time")
+        held = counted(most, "time")
         parts.append(f"Mean rank by {measure} accuracy where all took part ({held}): {told}.")
     return "\n\n".join(parts)
 
@@ -83,6 +100,7 @@ def markdown(rows: list[Mapping[str, Any]]) -> str:
     for row in rows:
         cells = (
             f"`{row['method']}`", row["moments"], str(len(row["seeds"])),
+            in_words(row["settings"]) if row["trials"] else "usual",
             spread_of(row["global"]), spread_of(row["local"]), spread_of(row["own"]["local"]),
             gap(row, "global"), gap(row, "local"), f"{row['cpu_seconds']:.1f}",
             size(row["bytes"]) if row["bytes"] else "nothing",
@@ -103,8 +121,8 @@ def with_tables(text: str, found: Mapping[str, Any]) -> str:
 def main() -> None:
     """Write the tables anew."""
     page = DOCS / "arena.md"
-    found = json.loads((DOCS / "results" / "arena.json").read_text())
-    page.write_text(with_tables(page.read_text(), found))
+    every = [json.loads((DOCS / "results" / name).read_text()) for name in FILES]
+    page.write_text(with_tables(page.read_text(), together(every)))
 
 
 if __name__ == "__main__":

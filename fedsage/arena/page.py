@@ -133,7 +133,7 @@ def ring_section(ring: Ring, standings: Sequence[Standing], rows: Rows) -> Secti
 def settings_text(pairs: Sequence[tuple[Standing, Mapping[str, Any]]]) -> str:
     """What was chosen for whom, where it is not what is usual."""
     told = [
-        f"{label_of(one)}: " + ", ".join(f"{name} {value}" for name, value in one.point.items())
+        f"{label_of(one)}: {in_words(one.point)}"
         for one, _ in pairs
         if one.trials and one.point != one.trials[0]["settings"]
     ]
@@ -143,6 +143,11 @@ def settings_text(pairs: Sequence[tuple[Standing, Mapping[str, Any]]]) -> str:
 def label_of(one: Standing) -> str:
     """An entrant with its column."""
     return one.who.name if len(one.who.columns) == 1 else f"{one.who.name}, {one.moments}"
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Settings without their sections: ``mu=0.01, eta=0.003``."""
+    return ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in settings.items())
 
 
 def spread_of(held: Mapping[str, Any]) -> str:

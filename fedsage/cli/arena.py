@@ -216,14 +216,9 @@ def held(contest: Contest, folder: Path, jobs: int, protocol: Any) -> dict[str, 
     return found
 
 
-def in_words(settings: dict[str, Any]) -> str:
-    """Settings without their sections: ``mu=0.01, eta=0.003``."""
-    return ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in settings.items())
-
-
 def show_rows(found: dict[str, Any], folder: Path) -> None:
     """A table for each ring on the terminal."""
-    from fedsage.arena.page import gap, spread_of
+    from fedsage.arena.page import gap, in_words, spread_of
 
     titles: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:

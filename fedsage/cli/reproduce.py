@@ -128,11 +128,14 @@ class StudyProgress:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.started = self.shown = time.monotonic()
+        self.started = self.shown = self.last = time.monotonic()
 
     def __call__(self, done: int, total: int, cell: Cell) -> None:
         """One cell has finished."""
         now = time.monotonic()
+        if done == 1:  # of a study, or of its next part
+            self.started = self.last
+        self.last = now
         if done == total or now - self.shown >= 5:
             self.shown = now
             left = (now - self.started) / done * (total - done)

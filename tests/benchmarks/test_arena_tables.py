@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.arena_tables import pooled
+from benchmarks.arena_tables import pooled, together
 
 
 def row(method: str, moments: str, seeds: list[int], local: list[float]) -> dict[str, Any]:
@@ -26,3 +26,12 @@ def test_differences_are_of_seeds_that_both_have_and_bold_beyond_noise() -> None
         "| `fedsage+` | 3 | – | – | -5.0 [-68.5, +58.5] |",
         "| `moon` | 2 | – | **-5.0 [-5.0, -5.0]** | – |",
     ]
+
+
+def test_several_contests_are_one_table() -> None:
+    one = {"rows": [1], "ranks": {"local": {"fedsage": [("a", 1.0)], "moon": [("a", 2.0)]}}}
+    two = {"rows": [2, 3], "ranks": {"local": {"fedsage": [("b", 1.0)]}}}
+    assert together([one, two]) == {
+        "rows": [1, 2, 3],
+        "ranks": {"local": {"fedsage": [("a", 1.0), ("b", 1.0)], "moon": [("a", 2.0)]}},
+    }

@@ -10,7 +10,8 @@ from fedsage.report.blocks import Key, Mark, Picture, listed
 from fedsage.report.marks import diamond, dot, dot_key, label, line, paper_key, text, ticks
 
 WIDTH, RIGHT, TOP, BOTTOM, ROW = 480, 18, 10, 46, 34
-FAR = 0.45  # who alone makes the axis this much longer is shown at its edge instead
+FAR = 0.45  # who alone makes the axis this much longer is shown at its edge instead,
+MOST_OFF = 4  # but no more than one in so many
 
 Across: TypeAlias = Callable[[float], float]  # from a value to its place on the axis
 
@@ -35,8 +36,8 @@ class Dots:
 
 def in_focus(rows: Sequence[Dots], always: Sequence[float] = ()) -> list[Dots]:
     """The rows that fit on an axis on which their differences can be seen."""
-    kept = list(rows)
-    while len(kept) > 2:
+    kept, least = list(rows), len(rows) - max(1, len(rows) // MOST_OFF)
+    while len(kept) > max(2, least):
         whole = extent(kept, always)
         without = [[one for one in kept if one is not far] for far in kept]
         best = min(without, key=lambda rest: extent(rest, always))

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array, hstack, issparse
 
+from fedsage.errors import ConfigError
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
 from fedsage.shapes import Array, NodeFeatures
@@ -104,6 +105,24 @@ def form_from(
     frequent = np.maximum(counts, min(RAREST, looks.rows))
     weights = np.log(np.maximum(looks.rows / frequent, 1.0)).astype(np.float32)
     return FeatureForm(name, looks.length / 2**POINT / looks.rows, weights, first)
+
+
+def setting_for(setting: str, said: str, leaves_open: str = "") -> str:
+    """The form that a run takes where a schema says one; refuses a run that says another.
+
+    Args:
+        setting: ``data.features``.
+        said: By the schema; ``any`` if it says nothing.
+        leaves_open: The setting that a schema may decide.
+    """
+    if said in ("any", setting):
+        return setting
+    if setting == leaves_open:
+        return said
+    raise ConfigError(
+        f"The schema has sparse_form = \"{said}\", but data.features is '{setting}'. Start the "
+        f"run with --set data.features={said}, or change the schema of all owners."
+    )
 
 
 def chosen_by_looks(looks: Looks) -> str:

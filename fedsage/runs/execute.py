@@ -18,7 +18,7 @@ from fedsage.data.owned import read_all, together
 from fedsage.engines.inprocess import InProcessEngine
 from fedsage.errors import ConfigError
 from fedsage.evaluation.evaluate import Mending, mending_quality
-from fedsage.graph.feature_forms import pooled_form
+from fedsage.graph.feature_forms import pooled_form, setting_for
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition, partition
 from fedsage.kernels.door import warm_up
@@ -41,6 +41,7 @@ from fedsage.runs.result import History, RunResult
 from fedsage.runs.setup import Setup, chosen_by_name, prepare
 from fedsage.runs.stored_graph import Answering, answering_of
 from fedsage.runs.train import Trained, share_picked, train
+from fedsage.tables.schema import Schema
 from fedsage.tables.tables import graph_of, pooled_scale, read_tables
 
 
@@ -124,8 +125,9 @@ def execute(
             f"'fedsage run --engine {config.run.engine}', or leave the setting out."
         )
     with watch.phase("load"):
-        first = owners.tables[0].words_from if owners.tables else 0
-        form = pooled_form(config.data.features, owners.subgraphs, first)
+        said = owners.tables[0] if owners.tables else Schema((), ())
+        setting = setting_for(config.data.features, said.sparse_form, leaves_open="auto")
+        form = pooled_form(setting, owners.subgraphs, said.words_from)
         owners, graph = form.of_owners(owners), form.of_graph(graph) if graph else None
     setup = prepare(config, owners, graph, given.method, given.rule, given.secrets, form)
     check_recorded(setup, record)
@@ -243,15 +245,13 @@ def mending_found(setup: Setup, owners: Sequence[DataOwner]) -> Mending | None:
     mended = [owner.mended for owner in owners if owner.mended is not None]
     if not mended:
         return None
-    parts = setup.owners
-    picked = share_picked(owners)
+    parts, picked = setup.owners, share_picked(owners)
     return mending_quality(parts.subgraphs, mended, picked, setup.graph, parts.nodes)
 
 
 def steps_of_owners(setup: Setup) -> float | None:
     """How many steps an owner takes in a round, on average, where they are sent as changes."""
-    config = setup.plan.config
-    if in_full(config):
+    if in_full(config := setup.plan.config):
         return None
     how, nodes = config.classifier, [len(split.train) for split in setup.splits]
     mean = float(np.mean(nodes))

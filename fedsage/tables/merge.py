@@ -58,7 +58,9 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
     unlisted = lenient("unlisted_classes", every, "other")
     if unlisted == "other":
         classes = [*(c for c in classes if c != OTHER), OTHER]
+    forms = {file: one for file, one in pairs(schemas, "sparse_form").items() if one != "any"}
     sparse = united([f.name for f in one.of_kind("sparse")] for one in every)
+    form = agreed("sparse_form", forms, "sparse_form", problems) if forms else "any"
     if not features and not sparse:
         remedy = "Compare the schemas, and name the columns alike."
         problems.add("merge", "features", "no column is a feature for all owners", remedy)
@@ -73,6 +75,7 @@ def merge_schemas(schemas: Mapping[str, Schema]) -> Merged:
         links="known" if any(one.links == "known" for one in every) else "own",
         empty=merged_empty(schemas, said),
         shared="same" if any(one.shared == "same" for one in every) else "apart",
+        sparse_form=form,
         **top,
         **of_links,
     )

@@ -40,7 +40,7 @@ NAMES = ("id", "label", "source", "target")  # columns with a meaning, by their 
 OF_LINKS = ("weight", "time")  # columns of links that need not be there
 KEYS = (
     "classes", "features", "sparse", *NAMES, *OF_LINKS, "ignored", "ignored_in_edges", "empty",
-    "unlisted_classes", "unlisted_sparse", "links", "shared",
+    "unlisted_classes", "unlisted_sparse", "links", "shared", "sparse_form",
 )  # fmt: skip
 DIRECTED = "directed"  # a key that others have, and that is never true here
 MAIN_KEYS = ("classes", "label", "ignored", "sparse", "features")
@@ -49,6 +49,7 @@ CHOICES = {
     "shared": one_of("apart", "same"),
     "unlisted_classes": one_of("refused", "other"),
     "unlisted_sparse": one_of("refused", "dropped"),
+    "sparse_form": one_of("any", "raw", "root", "log", "unit", "tfidf"),
 }
 DENSE_SHARE = 4  # features are kept sparse if at most one value in this many is not zero
 
@@ -72,6 +73,7 @@ class Schema:
     unlisted_sparse: Literal["refused", "dropped"] = "refused"
     links: Literal["own", "known"] = "own"  # known: edges may name other owners' nodes
     shared: Literal["apart", "same"] = "apart"  # same: one id at two owners is one node
+    sparse_form: str = "any"  # what ``data.features`` has to be; any: as the run says
 
     def of_kind(self, kind: KindName) -> tuple[Feature, ...]:
         """The features of a kind, in order."""

@@ -24,6 +24,7 @@ EXPLAINED = {
     "unlisted_sparse": "sparse features that are not listed are left out",
     "links": "links may lead to nodes of other owners: docs/known-links.md",
     "shared": "an id that two owners have is one node: docs/known-links.md",
+    "sparse_form": "the form that sparse features take: docs/features.md",
     "empty": "what counts as an empty cell",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from fedsage.config import Config
 from fedsage.data.owned import read_owned
 from fedsage.engines.simulated import known_keys
-from fedsage.errors import ConfigError, PrivacyError, ProtocolError
+from fedsage.errors import ConfigError, DataErrors, PrivacyError, ProtocolError
 from fedsage.federation.before_training.features import (
     count_words,
     describe_features,
@@ -29,6 +30,7 @@ from fedsage.protocol.wire import decode, encode
 from fedsage.rng import generator
 from fedsage.runs.events import ignore_event
 from fedsage.runs.execute import run_config
+from fedsage.tables.schema import read_schema, schema_content
 from tests.federation.conftest import NAMES, TINY, SiteEngine, Stop, config_for, stop_after
 from tests.small import traffic_of
 
@@ -103,6 +105,34 @@ def test_the_model_is_the_one_of_a_run_in_one_process(
         assert (model.form.name, model.form.first) == (ours.name, 1)
         assert model.form.length == ours.length
         assert (model.form.weights == ours.weights).all()
+
+
+def test_a_schema_may_say_the_form(clinics: Path, tmp_path: Path) -> None:
+    """``auto`` takes it in one process; an owner refuses a run with another form."""
+    place = tmp_path / "clinics"
+    shutil.copytree(clinics, place)
+    (place / "schema.toml").write_text('sparse_form = "log"\n' + SCHEMA)
+    assert schema_content(read_schema(place / "schema.toml"))["sparse_form"] == "log"
+
+    def run_with(form: str) -> str:
+        config = settings_for(form, level="open")
+        data = config.data.model_copy(update={"dataset": str(place)})
+        return run_config(config.model_copy(update={"data": data})).record.feature_form
+
+    assert run_with("auto") == "log"
+    with pytest.raises(ConfigError, match=r"data\.features is 'unit'.*features=log"):
+        run_with("unit")
+    with pytest.raises(DataErrors, match='Write "any", "raw"'):
+        (place / "wrong.toml").write_text('sparse_form = "auto"\n' + SCHEMA)
+        read_schema(place / "wrong.toml")
+    keys = known_keys(range(len(NAMES)))
+    own = [
+        Site(n, read_owned(place / n), tmp_path / n, "1.0", print, keys[i], WILLING)
+        for i, n in enumerate(NAMES)
+    ]
+    with pytest.raises(ConfigError, match=r"Start the run with --set data\.features=log"):
+        serve(settings_for("auto"), SiteEngine(own), NAMES, "r", "1.0", tmp_path / "s",
+              ignore_event)  # fmt: skip
 
 
 @pytest.mark.slow

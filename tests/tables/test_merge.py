@@ -106,6 +106,13 @@ def test_what_is_empty_for_one_owner_is_empty_for_all() -> None:
     assert merged.said == ["empty: '-9' counts as an empty cell, because b says so"]
 
 
+def test_a_form_of_sparse_features_is_kept_and_two_contradict() -> None:
+    logs = replace(A, sparse_form="log")
+    assert merge_schemas({"a": logs, "b": B}).schema.sparse_form == "log"
+    with pytest.raises(DataErrors, match=r"sparse_form.*'log' in a and 'root' in b"):
+        merge_schemas({"a": logs, "b": replace(B, sparse_form="root")})
+
+
 def test_owners_see_what_differs_but_not_the_words() -> None:
     found = differences(marks_of(A), marks_of(B))
     assert "column ward (other categories or settings)" in found

@@ -24,7 +24,7 @@ from fedsage.federation.owner.pause import Steering
 from fedsage.federation.owner.prepare import check_private_run, new_masks, new_owner
 from fedsage.federation.owner.results import save_outcome
 from fedsage.files import write_atomically, write_json
-from fedsage.graph.feature_forms import RAW, FeatureForm
+from fedsage.graph.feature_forms import RAW, FeatureForm, setting_for
 from fedsage.machine import dense_threads
 from fedsage.models.parameters import parameters_of, sha256_of
 from fedsage.models.warm_start import Places
@@ -181,6 +181,8 @@ class Site:
             agreement, self.name, self.version, self.owned, self.policy, self.runs, self.secret,
         )  # fmt: skip
         check_private_run(self, found)
+        if self.owned.schema:
+            setting_for(found.config.data.features, self.owned.schema.sparse_form)
         return found
 
     def terms(self, proposed: Proposal) -> Terms:

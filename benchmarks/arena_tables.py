@@ -24,7 +24,13 @@ COLUMNS = ("method", "state", "seeds", "chosen", "global", "local", "own model, 
 
 
 def together(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several contests as one: all rows, and the ranks of all rings by method."""
+    """Several contests as one: all rows, and the ranks of all rings by method.
+
+    No graph with its owners may be in two of them.
+    """
+    rings = [{(row["dataset"], row["partition"]) for row in found["rows"]} for found in every]
+    if len(set().union(*rings)) < sum(map(len, rings)):
+        raise SystemExit("Two files have the same graph and owners. Leave it out of one.")
     ranks: dict[str, dict[str, list[Any]]] = {}
     for found in every:
         for measure, each in found["ranks"].items():

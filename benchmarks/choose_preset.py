@@ -48,7 +48,7 @@ QUESTIONS: dict[str, dict[str, Settings]] = {
     },
     "globsage": {
         f"η = {eta:g}, cooling {share:g}": overlaid(
-            GLOB, {"classifier": {"eta": eta, "cooling": share}}
+            GLOB, {"classifier": {"eta_whole": eta, "cooling": share}}
         )
         for eta, share in ((3e-3, 0.5), (3e-3, 1.0), (1e-3, 0.5), (1e-3, 1.0), (2e-3, 1.0))
     },

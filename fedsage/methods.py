@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from fedsage.config import Config, Section
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
 from fedsage.protocol.exchange import Exchange
@@ -216,7 +217,7 @@ def method(
     """
     if is_file(mends):
         raise ConfigError(f"Method '{name}' mends by a file, {mends}. Name a way of mending.")
-    tried = {**(search or {}), **ETAS}
+    tried = {**(search or {}), **(ETAS_WHOLE if topology == "whole" else ETAS)}
     own = dict(options or {})
     check_options(name, own, tried)
 
@@ -235,16 +236,24 @@ def method(
 
 
 def check_options(name: str, own: Mapping[str, Any], tried: Mapping[str, Any]) -> None:
-    """Refuse settings of a method's own that are no numbers, and a search for others."""
+    """Refuse settings of a method's own that are no numbers, and a search for unknown ones."""
     for option, value in own.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ConfigError(f"Option '{option}' of {name} is {value!r}. Give a number.")
-    for setting in tried:
+    for setting, values in tried.items():
         section, _, option = setting.partition(".")
-        if section == "method" and option not in own:
-            raise ConfigError(
-                f"{name} searches '{setting}', but has no such option.{nearest(option, own)}"
-            )
+        known = own if section == "method" else settings_in(section)
+        if option not in known:
+            close = nearest(option, known)
+            raise ConfigError(f"{name} searches '{setting}': no such setting exists.{close}")
+        if not values:
+            raise ConfigError(f"{name} has no values to try for '{setting}'. Give some.")
+
+
+def settings_in(section: str) -> Collection[str]:
+    """The names of the settings of a section; none if there is no such section."""
+    held = getattr(Config(), section, None)
+    return type(held).model_fields if isinstance(held, Section) else ()
 
 
 for registered, about in (

@@ -13,8 +13,10 @@ import pytest
 
 from fedsage.bench.figure import figure_of
 from fedsage.bench.suites import SUITES
+from fedsage.config import load_config
 from fedsage.errors import DataError
 from fedsage.reproduce.tables import beside_paper, paired_difference
+from fedsage.runs.setup import alone
 
 SCRIPTS = Path(__file__).parent.parent / "benchmarks"
 
@@ -103,6 +105,20 @@ def test_readme_and_results_show_what_was_measured(
     module.write_tables(runs, tmp_path)
     for name in pages:
         assert (tmp_path / name).read_text() == (module.ROOT / name).read_text()
+
+
+def test_trials_of_a_preset_differ_in_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every arm of every question is another run."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    for arms in script("choose_preset").QUESTIONS.values():
+        runs = [load_config(arm) for arm in arms.values()]
+        trained = [alone(one, "whole") if one.run.method == "globsage" else one for one in runs]
+        seen = {
+            one.model_copy(update={"classifier": one.classifier.model_copy(
+                update={"eta_whole": 0.0})}).model_dump_json()
+            for one in trained
+        }  # fmt: skip
+        assert len(seen) == len(arms)
 
 
 def test_a_quick_study_or_a_page_without_marks_is_refused(

@@ -12,7 +12,7 @@ from fedsage.errors import ConfigError, nearest
 from fedsage.methods import Method, find_method
 from fedsage.models.backbone import BACKBONES
 from fedsage.presets import Settings, overlaid
-from fedsage.readable import owners_of
+from fedsage.readable import counted, owners_of
 from fedsage.registry import is_file
 
 Moments: TypeAlias = Literal["averaged", "own"]
@@ -20,6 +20,12 @@ Point: TypeAlias = Mapping[str, Any]  # settings by their dotted names
 MOMENTS: tuple[Moments, ...] = ("averaged", "own")
 ALIKE = {"traffic": {"how": "full"}, "evaluation": {"models": "both"}}  # for every method
 TUNING = 100  # the seed of trials; results are from 0 on
+DECIDED = {
+    "classifier.moments": "both columns of the table",
+    "data.dataset": "--datasets", "data.owners": "--owners", "data.partition": "--partition",
+    "data.train": "--split", "data.val": "--split", "run.seed": "--seeds",
+    "run.method": "--methods",
+}  # fmt: skip
 OURS = ("fedsage+", "fedsage", "fedsage@gcn")
 THEIRS = (
     "fedprox", "moon", "scaffold", "fedadam", "fedyogi", "fedgta", "fedpub", "adafgl",
@@ -109,13 +115,16 @@ class Contest:
     settings: Settings = field(default_factory=dict)  # for all of them
 
     def __post_init__(self) -> None:
-        """Refuse names that two have, settings that nobody has, and too large a budget."""
+        """Refuse a name given twice, settings that cannot be set, and too large a budget."""
         names = [who.name for who in self.entrants]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ConfigError(
                 f"Two methods are called '{twice[0]}', and their rows could not be told "
                 "apart. Give one of them another name."
             )
+        for name, instead in DECIDED.items():
+            if name in self.pinned:
+                raise ConfigError(f"The arena sets '{name}' itself. Use {instead} instead.")
         known = {f"method.{name}" for who in self.entrants for name in who.found.options}
         own = [name for name in self.pinned if name.startswith("method.")]
         if self.entrants and (strange := [name for name in own if name not in known]):
@@ -126,14 +135,15 @@ class Contest:
             most = len(self.trials(who))
             if most < self.budget:
                 raise ConfigError(
-                    f"--budget is {self.budget}, but {who.name} has only {most} settings to "
-                    f"try, and all methods get equally many trials. Give at most {most}."
+                    f"--budget is {self.budget}, but {who.name} has only "
+                    f"{counted(most, 'setting')} to try, and all methods get equally many "
+                    f"trials. Give at most {most}."
                 )
 
     @property
     def pinned(self) -> list[str]:
         """Settings that are the same for all who have them, so that nothing else is tried."""
-        return [f"{section}.{key}" for section, held in self.settings.items() for key in held]
+        return pinned_by(self.settings)
 
     def trials(self, who: Entrant) -> list[Point]:
         """What is tried for an entrant."""
@@ -159,6 +169,12 @@ class Contest:
             nested(point),
         )
         return load_config(chosen)
+
+
+def pinned_by(settings: Settings) -> list[str]:
+    """What ``--set`` names; the learning rate is that of GlobSage, too."""
+    named = [f"{section}.{key}" for section, held in settings.items() for key in held]
+    return [*named, "classifier.eta_whole"] if "classifier.eta" in named else named
 
 
 def nested(point: Point) -> Settings:

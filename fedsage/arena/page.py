@@ -146,8 +146,16 @@ def label_of(one: Standing) -> str:
 
 
 def in_words(settings: Mapping[str, Any]) -> str:
-    """Settings without their sections: ``mu=0.01, eta=0.003``."""
-    return ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in settings.items())
+    """Settings, without their sections where that is clear: ``mu=0.01, eta=0.003``."""
+    short = {key: key.rpartition(".")[2] for key in settings}
+    ends = list(short.values())
+    named = {end if ends.count(end) == 1 else key: settings[key] for key, end in short.items()}
+    return ", ".join(f"{key}={told(value)}" for key, value in named.items())
+
+
+def told(value: object) -> str:
+    """A setting's value, as one writes it."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def spread_of(held: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def arena(
         typer.Option(
             min=1,
             metavar="N",
-            help="how many settings to try for each method (default: 3; quick: 1)",
+            help="how many settings to try for each method (default: 3, or what all have)",
         ),
     ] = None,
     seeds: Annotated[
@@ -103,7 +103,7 @@ def arena(
 
     Repeat the command to continue one that was interrupted.
     """
-    from fedsage.arena.contest import ALL, QUICK, Contest, Ring, entrant
+    from fedsage.arena.contest import ALL, QUICK, Contest, Ring, entrant, pinned_by, trials
     from fedsage.arena.protocols import protocol as named
     from fedsage.cli.progress import announce_compiling, ensure_here
 
@@ -139,13 +139,13 @@ def arena(
         *rings,
         *(ring for knob, given in turned.items() for ring in worse(rings, knob, given)),
     ]
-    contest = Contest(
-        [entrant(name) for name in dict.fromkeys(names)],
-        rings,
-        range(seeds or (1 if quick else 5)),
-        budget or (1 if quick else 3),
-        read_assignments(assignments or []),
-    )
+    entrants = [entrant(name) for name in dict.fromkeys(names)]
+    settings = read_assignments(assignments or [])
+    usual = 1 if quick else min(
+        len(trials(one.found, 3, pinned_by(settings))) for one in entrants
+    )  # fmt: skip
+    count = seeds or (1 if quick else 5)
+    contest = Contest(entrants, rings, range(count), budget or usual, settings)
     for ring in rings:
         ensure_here(ring.dataset)
     announce_compiling()

@@ -128,6 +128,9 @@ def load_config(*layers: Settings, preset: str = "best") -> Config:
     level = asked.get("privacy", {})
     private = isinstance(level, dict) and level.get("level") == "private"
     below = overlaid(PRESETS[preset], PRIVATE if private else {})
+    training = asked.get("classifier", {})
+    if isinstance(training, dict) and "eta" in training:  # then GlobSage has that, too
+        below = overlaid(below, {"classifier": {"eta_whole": 0.0}})
     merged = overlaid(below, asked, {"run": {"preset": preset}})
     try:
         return Config.model_validate(merged)

@@ -141,7 +141,7 @@ class ClassifierConfig(Section):
         ge=0,
         le=1,
         description="owners with labels for less than a third of their nodes also train on "
-        "nodes whose class is this sure, e.g. 0.8; 0: only on labels",
+        "nodes whose class is this sure, validation and test nodes too, e.g. 0.8; 0: on labels",
     )
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: rare classes weigh as much as frequent ones"

@@ -53,6 +53,11 @@ def load(name: str, **synthetic_settings: Any) -> Graph:
     )
 
 
+def is_path(name: str) -> bool:
+    """Whether :func:`load` would look for a file or a folder."""
+    return name != "synthetic" and name not in DATASETS and not library_of(name)
+
+
 def load_folder(folder: Path) -> Graph:
     """The graph of one folder: its tables, or its ``graph.npz``."""
     if only_tables(folder):
@@ -88,8 +93,7 @@ def only_tables(folder: Path) -> bool:
 
 def tables_folder(name: str) -> Path | None:
     """The folder of tables that :func:`load` would read for ``name``, if it reads tables."""
-    named = name == "synthetic" or name in DATASETS
-    return Path(name) if not named and has_tables(Path(name)) else None
+    return Path(name) if is_path(name) and has_tables(Path(name)) else None
 
 
 def owner_folders(path: Path | str) -> list[Path]:

@@ -39,7 +39,7 @@ class LocalTerm:
 
 @contextmanager
 def tiny_is_zero() -> Iterator[None]:
-    """In this thread and for a while, numbers too small for all of their digits are zero.
+    """In this thread and for a while, denormal numbers count as zero.
 
     Weights of a hidden unit that is zero for every node decay, and so do their moments, but a
     processor takes many times as long for numbers below 1e-38.

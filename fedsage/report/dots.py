@@ -11,7 +11,7 @@ from fedsage.report.marks import diamond, dot, dot_key, label, line, paper_key, 
 
 WIDTH, RIGHT, TOP, BOTTOM, ROW = 480, 18, 10, 46, 34
 FAR = 0.45  # who alone makes the axis this much longer is shown at its edge instead,
-MOST_OFF = 4  # but no more than one in so many
+MOST_OFF = 4  # but only one, or one in so many
 
 Across: TypeAlias = Callable[[float], float]  # from a value to its place on the axis
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedsage.config import Config
-from fedsage.errors import ConfigError, FedSageError, ProtocolError
+from fedsage.data.load import is_path
+from fedsage.errors import ConfigError, FedSageError, PrivacyError, ProtocolError
 from fedsage.files import write_json
 from fedsage.machine import commit, forget_peak, machine, versions
 from fedsage.methods import PLUS, find_method
@@ -30,6 +31,7 @@ from fedsage.runs.comparison import as_json, row_of
 from fedsage.runs.execute import run_config
 from fedsage.runs.folder import EARLIER, with_phases
 
+READ = (".npz", ".csv", ".parquet", ".xlsx", ".toml")  # files that hold graphs, by their ends
 Labels: TypeAlias = dict[str, str | int | float]
 
 
@@ -81,9 +83,13 @@ def files_of(config: Config, settings: Settings) -> dict[str, Any]:
     words = [one for section in settings.values() for one in section.values()]
     code = {one for one in words if isinstance(one, str) and is_file(one)}
     found: dict[str, Any] = {one: checksum(one.removeprefix(PLUS)) for one in code}
-    if (data := Path(config.data.dataset)).exists():
-        held = [(one, one.stat()) for one in sorted(data.glob("**/*")) or [data]]
-        found["data"] = [[one.name, stat.st_size, stat.st_mtime_ns] for one, stat in held]
+    if is_path(config.data.dataset):
+        data = Path(config.data.dataset)
+        inside = [*data.glob("*"), *data.glob("*/*")] if data.is_dir() else [data]
+        files = [
+            (str(one), one.stat()) for one in inside if one.suffix in READ and one.is_file()
+        ]
+        found["data"] = sorted([name, at.st_size, at.st_mtime_ns] for name, at in files)
     return found
 
 
@@ -104,7 +110,8 @@ def run_cells(
     With ``jobs`` of zero, nothing is run: only stored cells are returned. A run that
     fails by itself is handed to ``on_failure``; the others go on if that allows it.
     """
-    missing = {path: cell for cell in cells if not (path := cell_file(store, cell)).exists()}
+    places = [(store / f"{fingerprint(cell.config)}.json", cell) for cell in cells]
+    missing = {path: cell for path, cell in places if not path.exists()}
     store.mkdir(parents=True, exist_ok=True)
     if jobs:
         for k, (cell, failure) in enumerate(run_each(missing, jobs)):
@@ -112,20 +119,15 @@ def run_cells(
                 on_failure(cell, failure)
             on_cell(k + 1, len(missing), cell)
     done = []
-    for cell in [one for one in cells if cell_file(store, one).exists()]:
-        found = json.loads(cell_file(store, cell).read_text())
-        mark, seed = fingerprint(cell.config), cell.config.run.seed
+    for path, cell in [(path, one) for path, one in places if path.exists()]:
+        found = json.loads(path.read_text())
+        mark, seed = path.stem, cell.config.run.seed
         record, lines = found["record"], found["history"]
         if record["format"] == 1:  # stored by an earlier version
             record = with_phases(record)
             lines = [line | {"phase": EARLIER[line["phase"]]} for line in lines]
         done.append(FinishedCell(cell.labels, seed, mark, found["commit"], record, lines))
     return done
-
-
-def cell_file(store: Path, cell: Cell) -> Path:
-    """The file of a cell."""
-    return store / f"{fingerprint(cell.config)}.json"
 
 
 def run_each(
@@ -151,7 +153,7 @@ def failure_of(run: Callable[[], None]) -> FedSageError | None:
     """Why a run was refused or ended in its rounds; nothing if it was not."""
     try:
         run()
-    except (ConfigError, ProtocolError) as failure:
+    except (ConfigError, PrivacyError, ProtocolError) as failure:
         return failure
     return None
 
@@ -180,6 +182,11 @@ def run_cell(config: Config, path: Path) -> None:
         if place := at_fault(error):
             raise ConfigError(f"{type(error).__name__} in {place}: {error}") from error
         raise
+    if fingerprint(config) != path.stem:
+        raise ConfigError(
+            "A file that this run reads changed while it ran, so its result was not kept. "
+            "Repeat the command."
+        )
     kept = {
         "record": asdict(result.record),
         "history": [asdict(line) for line in result.history],

@@ -126,13 +126,14 @@ def execute(
         )
     with watch.phase("load"):
         said = owners.tables[0] if owners.tables else Schema((), ())
-        setting = setting_for(config.data.features, said.sparse_form, leaves_open="auto")
+        wanted = "any" if in_private(config) else said.sparse_form  # there, features stay raw
+        setting = setting_for(config.data.features, wanted, leaves_open="auto")
         form = pooled_form(setting, owners.subgraphs, said.words_from)
         owners, graph = form.of_owners(owners), form.of_graph(graph) if graph else None
     setup = prepare(config, owners, graph, given.method, given.rule, given.secrets, form)
     check_recorded(setup, record)
-    for words in setup.notes:
-        observe(Event("warns", "load", words=words))
+    for note in setup.notes:
+        observe(Event("warns", "load", words=note))
     plan, run = setup.plan, config.run
     model = new_model(plan.shape, generator(0, "asked alone"), run.device, run.kernel)
     reason = why_not_compiled(config, owners)
@@ -161,14 +162,13 @@ def execute(
         with watch.phase("evaluation"):
             facts = facts_of(setup, trained, out)
     found = record_of(config, watch, trained.outcomes, trained.traffic, facts)
-    shape, names = setup.plan.shape, owners.subgraphs[0].class_names
-    schema, scale = owners.tables or (None, None)
+    names, (schema, scale) = owners.subgraphs[0].class_names, owners.tables or (None, None)
     every = [(phi, trained.measured[0]) for phi in own_models(setup, trained)] or [
         (one.classifier.phi, how)
         for one, how in zip(trained.outcomes, trained.measured, strict=True)
     ]
     models = [
-        NodeClassifier(shape, phi, names, schema, scale, how.calibration, form)
+        NodeClassifier(plan.shape, phi, names, schema, scale, how.calibration, form)
         for phi, how in every
     ]
     settings, held = config.model_dump(mode="json"), answering_of_all(setup, trained)

@@ -13,7 +13,7 @@ import pytest
 
 from fedsage.arena.contest import ALL, TUNING, Contest, Ring, entrant, nested, shares_of, trials
 from fedsage.arena.hold import Standing, chosen_of, differences, hold, ranks
-from fedsage.arena.page import skew_sections
+from fedsage.arena.page import in_words, skew_sections
 from fedsage.arena.protocols import protocol, protocols
 from fedsage.cli.arena import held, worse
 from fedsage.config import load_config
@@ -21,6 +21,7 @@ from fedsage.errors import ConfigError, FedSageError
 from fedsage.methods import all_methods, check_options, find_method
 from fedsage.protocol.owner import DataOwner
 from fedsage.reproduce.cells import Cell, fingerprint, run_cell
+from fedsage.runs.setup import alone
 from tests.small import SMALL
 
 SETTINGS = {key: value for key, value in SMALL.items() if key != "data"}
@@ -275,6 +276,51 @@ def test_what_is_set_for_all_is_not_tried(tmp_path: Path) -> None:
         Contest(entrants, [RING], range(1), 1, SETTINGS | {"method": {"nu": 1.0}})
 
 
+def test_what_the_arena_sets_itself_is_refused() -> None:
+    for section, key in (("classifier", "moments"), ("data", "train"), ("run", "seed")):
+        with pytest.raises(ConfigError, match=f"sets '{section}.{key}' itself. Use "):
+            Contest([entrant("fedsage")], [RING], range(1), 1, {section: {key: "x"}})
+
+
+def test_a_learning_rate_for_all_is_globsage_s_too() -> None:
+    whole = Contest([entrant("globsage")], [RING], range(1), 1, {"classifier": {"eta": 0.02}})
+    [point] = whole.trials(whole.entrants[0])
+    config = whole.config(whole.entrants[0], RING, "own", point, 0)
+    assert point == {} and alone(config, "whole").classifier.eta == 0.02
+    usual = contest("globsage")
+    config = usual.config(usual.entrants[0], RING, "own", usual.trials(usual.entrants[0])[0], 0)
+    assert alone(config, "whole").classifier.eta == 1e-3
+
+
+def test_settings_in_words_are_numbers_or_words_and_never_the_same_twice() -> None:
+    given = {"method.eta": 0.01, "classifier.eta": 3e-3, "links.others": "nothing"}
+    assert in_words(given) == "method.eta=0.01, classifier.eta=0.003, others=nothing"
+    assert in_words({"method.mu": 1.0, "classifier.eta": 3e-3}) == "mu=1, eta=0.003"
+
+
+def test_tables_and_page_show_every_setting_that_ours_may_choose(tmp_path: Path) -> None:
+    for name in ALL:
+        for point in trials(entrant(name).found, 3):
+            assert all(part.count("=") == 1 for part in in_words(point).split(", "))
+
+
+def test_a_run_whose_file_changes_meanwhile_is_told_and_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "moving.py"
+    file.write_text(
+        "import pathlib\n"
+        + BROKEN.replace("1 / 0", "self.moved(ask)")
+        + f"""
+    def moved(self, ask: fs.Ask) -> fs.ClassifierUpdate:
+        path = pathlib.Path({str(file)!r})
+        path.write_text(path.read_text() + "# moved")
+        return super().local_update_c(ask)
+"""
+    )
+    found = held(contest(str(file), "locsage"), tmp_path, 1, None)
+    assert {row["method"] for row in found["rows"]} == {"locsage"}
+    assert "changed while it ran" in found["failed"][0]["why"]
+
+
 def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.py" for name in "ab"]
     for file in files:
@@ -287,7 +333,7 @@ def test_settings_of_a_method_are_checked_when_its_file_is_read(tmp_path: Path) 
     file = tmp_path / "typo.py"
     given = '("broken", options={"mu": 1.0}, search={"method.nu": (1.0,)})'
     file.write_text(BROKEN.replace('("broken")', given))
-    with pytest.raises(ConfigError, match=r"no such option\. Did you mean 'mu'"):
+    with pytest.raises(ConfigError, match=r"no such setting exists\. Did you mean 'mu'"):
         entrant(str(file))
     with pytest.raises(ConfigError, match=r"is .one.\. Give a number"):
         check_options("mine", {"mu": "one"}, {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from benchmarks.arena_tables import pooled, together
 
 
@@ -29,9 +31,17 @@ def test_differences_are_of_seeds_that_both_have_and_bold_beyond_noise() -> None
 
 
 def test_several_contests_are_one_table() -> None:
-    one = {"rows": [1], "ranks": {"local": {"fedsage": [("a", 1.0)], "moon": [("a", 2.0)]}}}
-    two = {"rows": [2, 3], "ranks": {"local": {"fedsage": [("b", 1.0)]}}}
+    def on(*graphs: str) -> list[dict[str, str]]:
+        return [{"dataset": graph, "partition": "random"} for graph in graphs]
+
+    one = {
+        "rows": on("cora"),
+        "ranks": {"local": {"fedsage": [("a", 1.0)], "moon": [("a", 2.0)]}},
+    }
+    two = {"rows": on("pubmed", "citeseer"), "ranks": {"local": {"fedsage": [("b", 1.0)]}}}
     assert together([one, two]) == {
-        "rows": [1, 2, 3],
+        "rows": on("cora", "pubmed", "citeseer"),
         "ranks": {"local": {"fedsage": [("a", 1.0), ("b", 1.0)], "moon": [("a", 2.0)]}},
     }
+    with pytest.raises(SystemExit, match="the same graph and owners"):
+        together([one, {"rows": on("pubmed", "cora"), "ranks": {}}])

@@ -97,7 +97,8 @@ classifier.fanouts = [2, 100]
 classifier.eta = [1e-6, 1]
 classifier.eta_whole = [0, 1]
 classifier.cooling = [0, 1]
-classifier.self_training = [0, 1]
+# Self-training also trains on nodes without a training label, whatever they are held back for.
+classifier.self_training = [0, 0]
 classifier.weight_decay = [0, 0.1]
 classifier.patience = [0, 1000]
 # Mending by a subspace of that rank, or with that many neighbors for a node.

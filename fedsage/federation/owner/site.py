@@ -181,7 +181,7 @@ class Site:
             agreement, self.name, self.version, self.owned, self.policy, self.runs, self.secret,
         )  # fmt: skip
         check_private_run(self, found)
-        if self.owned.schema:
+        if self.owned.schema and not in_private(found.config):
             setting_for(found.config.data.features, self.owned.schema.sparse_form)
         return found
 

@@ -124,7 +124,7 @@ def test_owners_of_earlier_runs_do_not_stay_in_memory(tmp_path: Path) -> None:
     one = contest("fedsage")
     for seed in range(3):
         config = one.config(one.entrants[0], RING, "averaged", {}, seed)
-        run_cell(config, tmp_path / f"{seed}.json")
+        run_cell(config, tmp_path / f"{fingerprint(config)}.json")
     assert sum(type(thing) is DataOwner for thing in gc.get_objects()) <= RING.owners
 
 

@@ -50,7 +50,7 @@ def test_the_same_run_gives_the_same_model_and_another_seed_another(train: Train
 
 @pytest.mark.slow
 def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
-    """By full messages, which lose nothing on the way."""
+    """By full messages, which lose nothing on the way, and at one learning rate for all."""
     from fedsage.graph.partition import partition
     from fedsage.runs.events import Stopwatch
     from fedsage.runs.execute import execute
@@ -58,7 +58,8 @@ def test_one_owner_who_holds_the_whole_graph_is_globsage(graph: Graph) -> None:
     alone = partition(graph, 1, "random", 0)
     results = []
     for method in ("fedsage", "globsage", "locsage"):
-        config = load_config(SMALL, {"run": {"method": method}, "traffic": {"how": "full"}})
+        more = {"traffic": {"how": "full"}, "classifier": {"eta": 3e-3}}
+        config = load_config(SMALL, {"run": {"method": method}}, more)
         results.append(execute(config, alone, graph, Stopwatch()))
     assert len({result.record.model_sha256 for result in results}) == 1
     assert len({result.accuracy["global"] for result in results}) == 1

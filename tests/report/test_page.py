@@ -132,7 +132,7 @@ def test_an_axis_shows_the_differences_and_says_that_it_is_cut() -> None:
     assert any("0.6150, off the axis" in mark.content for mark in picture.marks)
     near = [dots("a", 0.5), dots("b", 0.7), dots("c", 0.9)]
     assert in_focus(near) == near
-    spread = [Dots(f"{x}", "", [], x) for x in (0.1, 0.5, 0.51, 0.95)]
+    spread = [Dots(f"{x}", "", [], x) for x in (0.925, 0.958, 0.867, 0.95)]
     assert len(in_focus(spread)) == 3  # only one of four may be left off
 
 

@@ -196,3 +196,15 @@ def test_an_owner_that_lost_its_gate_is_still_found(
     gate.wait(10)
     assert start.running(kit) and lost_its_gate(kit)
     assert start.stop(kit) and not start.running(kit) and not lost_its_gate(kit)
+
+
+def test_a_party_is_found_after_its_machine_s_clock_was_set(tmp_path: Path) -> None:
+    """When a process began is told from the time of boot, which moves with the clock."""
+    from fedsage.federation.processes.process_ids import recall, remember
+
+    file = tmp_path / "pid"
+    remember(file, os.getpid())
+    pid, created = file.read_text().split()
+    for moved, found in ((0.0, True), (1.0, True), (-2.5, True), (60.0, False)):
+        file.write_text(f"{pid} {float(created) + moved}")
+        assert (recall(file) is not None) == found, moved

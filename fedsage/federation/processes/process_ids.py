@@ -9,6 +9,7 @@ import psutil
 from fedsage.federation.kits.kit import Kit
 
 PID, CLIENT = "pid", "client"  # files: an owner's gate or a server, and the gate's client
+SET = 10.0  # seconds that a clock may be set by; the time of boot is told in whole ones
 
 
 def remember(file: Path, pid: int) -> None:
@@ -22,7 +23,8 @@ def recall(file: Path) -> psutil.Process | None:
         pid, created = file.read_text().split()
         found = psutil.Process(int(pid))
         alive = found.is_running() and found.status() != psutil.STATUS_ZOMBIE
-        return found if alive and abs(found.create_time() - float(created)) < 1 else None
+        same = abs(found.create_time() - float(created)) < SET
+        return found if alive and same else None
     except (OSError, ValueError, psutil.Error):
         return None
 

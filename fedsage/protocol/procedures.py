@@ -1,9 +1,8 @@
 """A procedure: what a server can ask of an owner. It declares everything about itself, once.
 
 Where the owner's side is written, ``@procedure`` declares its phase, what its reply is for, the
-form of the reply, what it leaves on the owner's disk, and in plain words what leaves the owner.
-Engine, door, guard, checkpoint, ``what-leaves.txt`` and tables of the documentation are made
-from that; there is no other list of procedures.
+reply's form, what it leaves on disk, and in plain words what leaves the owner. Engine, door,
+guard, checkpoint, ``what-leaves.txt`` and tables of the documentation are made from that.
 """
 
 from __future__ import annotations
@@ -270,8 +269,7 @@ def procedure(
             (the φ broadcast last), the request and the reply.
         full: The bytes of request and reply as full messages, if these ones are shorter.
         when: In which runs it may be asked for.
-        alike: The part of the request, a message, that all owners in a hidden sum must have
-            been sent alike.
+        alike: The part of the request that all owners in a hidden sum must have got alike.
         silent: Whether a reply adds nothing; such an owner is not counted in a hidden sum.
         rounds: Whether a hidden sum of each round may be of other owners than the last. If
             not, all such sums of a run are of the same owners.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from fedsage.config import Config, Section
+from fedsage.config import Config
 from fedsage.errors import ConfigError, nearest
 from fedsage.mending.way import WAYS, Way
 from fedsage.protocol.exchange import Exchange
@@ -240,20 +241,20 @@ def check_options(name: str, own: Mapping[str, Any], tried: Mapping[str, Any]) -
     for option, value in own.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ConfigError(f"Option '{option}' of {name} is {value!r}. Give a number.")
+    known = [*all_settings(), *(f"method.{option}" for option in own)]
     for setting, values in tried.items():
-        section, _, option = setting.partition(".")
-        known = own if section == "method" else settings_in(section)
-        if option not in known:
-            close = nearest(option, known)
+        if setting not in known:
+            close = nearest(setting, known)
             raise ConfigError(f"{name} searches '{setting}': no such setting exists.{close}")
         if not values:
             raise ConfigError(f"{name} has no values to try for '{setting}'. Give some.")
 
 
-def settings_in(section: str) -> Collection[str]:
-    """The names of the settings of a section; none if there is no such section."""
-    held = getattr(Config(), section, None)
-    return type(held).model_fields if isinstance(held, Section) else ()
+@cache
+def all_settings() -> list[str]:
+    """The names of all settings: ``section.key``."""
+    sections = vars(Config()).items()
+    return [f"{name}.{key}" for name, one in sections for key in type(one).model_fields]
 
 
 for registered, about in (

@@ -333,7 +333,7 @@ def test_settings_of_a_method_are_checked_when_its_file_is_read(tmp_path: Path) 
     file = tmp_path / "typo.py"
     given = '("broken", options={"mu": 1.0}, search={"method.nu": (1.0,)})'
     file.write_text(BROKEN.replace('("broken")', given))
-    with pytest.raises(ConfigError, match=r"no such setting exists\. Did you mean 'mu'"):
+    with pytest.raises(ConfigError, match=r"no such setting exists\. Did you mean 'method.mu'"):
         entrant(str(file))
     with pytest.raises(ConfigError, match=r"is .one.\. Give a number"):
         check_options("mine", {"mu": "one"}, {})

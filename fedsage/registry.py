@@ -145,6 +145,10 @@ def run_file(path: str) -> ModuleType:
     RUNNING.append(name)
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        where = f"{error.filename}, line {error.lineno}"
+        raise ConfigError(f"{where}: {error.msg}. Correct the file.") from None
     except BaseException:
         del sys.modules[name]
         raise

@@ -329,6 +329,13 @@ def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
         contest(*map(str, files))
 
 
+def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "open.py"
+    file.write_text("import fedsage\nx = (\n")
+    with pytest.raises(ConfigError, match=r"open\.py, line 2: '\(' was never closed"):
+        entrant(str(file))
+
+
 def test_settings_of_a_method_are_checked_when_its_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "typo.py"
     given = '("broken", options={"mu": 1.0}, search={"method.nu": (1.0,)})'

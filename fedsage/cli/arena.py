@@ -61,7 +61,8 @@ def arena(
         typer.Option(
             min=1,
             metavar="N",
-            help="how many settings to try for each method (default: 3, or what all have)",
+            help="how many settings to try for each method (default: 3, or as many as all "
+            "have; quick: 1)",
         ),
     ] = None,
     seeds: Annotated[

@@ -88,12 +88,16 @@ def words_of_update(config: Config) -> str:
     """What leaves in a round; whether moments do depends on the settings."""
     averaged = config.classifier.moments == "averaged"
     moments = ", the optimizer's averages of gradients" if averaged else ""
-    guessed = config.classifier.self_training > 0
-    more = ", those without a training label among them" if guessed else ""
     return (
         f"In each of {config.classifier.rounds_c} rounds: the classifier's weights after "
-        f"training on your nodes{more}{moments}, and the mean training loss."
+        f"training on {trained_nodes(config)}{moments}, and the mean training loss."
     )
+
+
+def trained_nodes(config: Config) -> str:
+    """Which nodes the classifier learns from, in words for their owner."""
+    guessed = config.classifier.self_training > 0
+    return "your nodes" + " (also on those without a training label)" * guessed
 
 
 class DataOwner:

@@ -26,7 +26,7 @@ from fedsage.protocol.messages import (
     form_of,
     message,
 )
-from fedsage.protocol.owner import DataOwner, OwnMoments
+from fedsage.protocol.owner import DataOwner, OwnMoments, trained_nodes
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Open, Summed, in_full, procedure
 from fedsage.protocol.server import ByModels, average
@@ -87,9 +87,11 @@ def form_of_own(plan: Plan) -> Mapping[str, Form]:
     uses=Open,
     shapes=form_of_own,
     keeps=OwnMoments,
-    leaves="In each of {config.classifier.rounds_c} rounds: the classifier's weights after "
-    "training on your nodes, as they are, the mean training loss, and a few numbers for each "
-    "class by which the server finds owners like you.",
+    leaves=lambda config: (
+        f"In each of {config.classifier.rounds_c} rounds: the classifier's weights after "
+        f"training on {trained_nodes(config)}, as they are, the mean training loss, and a few "
+        "numbers for each class by which the server finds owners like you."
+    ),
     when=in_full,
 )
 def personal_update(owner: DataOwner, turn: Turn) -> OwnUpdate:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedsage.config import load_config
 from fedsage.graph.arrays import frozen
 from fedsage.graph.graph import Graph
 from fedsage.graph.partition import Partition
@@ -21,8 +22,10 @@ from fedsage.models.self_training import (
     has_begun,
     labels_are_few,
 )
+from fedsage.protocol.changes.owner import local_change_c
 from fedsage.protocol.messages import Ask
 from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.personal import personal_update
 from fedsage.rng import generator
 from fedsage.runs.result import RunResult
 from tests.small import owners_of, small_setup
@@ -160,3 +163,11 @@ def test_hidden_sums_give_the_same_model(train: Callable[..., RunResult], way: s
         for level in ("open", "sums")
     )  # fmt: skip
     assert shown.record.model_sha256 == hidden.record.model_sha256
+
+
+def test_an_owner_is_told_that_nodes_without_a_label_are_trained_on() -> None:
+    """In every form of message, also those of methods with a model for each owner."""
+    for procedure in (DataOwner.local_update_c, local_change_c, personal_update):
+        for sureness in (0.0, 0.8):
+            told = procedure.words(load_config({"classifier": {"self_training": sureness}}))
+            assert ("without a training label" in told) == (sureness > 0), procedure.name

@@ -52,7 +52,7 @@ from fedsage.protocol.messages import (
     OwnerId,
     misfit,
 )
-from fedsage.protocol.owner import DataOwner
+from fedsage.protocol.owner import DataOwner, trained_nodes
 from fedsage.protocol.plan import Plan
 from fedsage.protocol.procedures import Summed, in_whole_numbers, procedure
 from fedsage.protocol.wire import encode as to_frame
@@ -145,9 +145,10 @@ def words_of_change(config: Config) -> str:
         else ""
     )
     return (
-        f"In each of {config.classifier.rounds_c} rounds: how far training on your nodes moves "
-        f"the classifier's weights, in integers of a few bits{few}; now and then the mean "
-        "squares of gradients by rows and columns; and the mean training loss."
+        f"In each of {config.classifier.rounds_c} rounds: how far training on "
+        f"{trained_nodes(config)} moves the classifier's weights, in integers of a few bits"
+        f"{few}; now and then the mean squares of gradients by rows and columns; and the mean "
+        "training loss."
     )
 
 
